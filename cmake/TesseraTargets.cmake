@@ -1,0 +1,67 @@
+# tessera_library(NAME [LINK ...] [TORCH]) : a static library of every .cpp in the current folder.
+# tessera_test(NAME LIBS ... [RANKS n ...] [QUICK]) : a GoogleTest binary from NAME.cpp.
+#   Without RANKS it runs as one process (threads stand for ranks). With RANKS it runs under mpirun
+#   once for each count, and its main is tests/support/mpi_main.cpp.
+
+add_library(tessera_warnings INTERFACE)
+target_compile_options(tessera_warnings INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Werror
+  -Wno-unknown-pragmas)
+if(TESSERA_SANITIZE)
+  target_compile_options(tessera_warnings INTERFACE -fsanitize=${TESSERA_SANITIZE} -fno-omit-frame-pointer)
+  target_link_options(tessera_warnings INTERFACE -fsanitize=${TESSERA_SANITIZE})
+endif()
+
+function(tessera_library name)
+  cmake_parse_arguments(ARG "TORCH" "" "LINK" ${ARGN})
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)
+  add_library(${name} STATIC ${sources})
+  target_include_directories(${name} PUBLIC ${CMAKE_SOURCE_DIR}/src)
+  target_link_libraries(${name} PUBLIC ${ARG_LINK} PRIVATE tessera_warnings)
+  if(ARG_TORCH)
+    target_link_libraries(${name} PUBLIC libtorch)
+    tessera_use_torch_pch(${name})
+  endif()
+endfunction()
+
+# One precompiled header for all LibTorch code: ATen alone costs 9 s a file without it.
+function(tessera_use_torch_pch name)
+  if(NOT TARGET torch_pch)
+    file(WRITE ${CMAKE_BINARY_DIR}/torch_pch.cpp "// holds the precompiled header\n")
+    add_library(torch_pch OBJECT ${CMAKE_BINARY_DIR}/torch_pch.cpp)
+    target_link_libraries(torch_pch PRIVATE libtorch tessera_warnings)
+    target_precompile_headers(torch_pch PRIVATE
+      <ATen/ATen.h> <torch/csrc/autograd/custom_function.h> <fmt/format.h> <vector> <string> <memory>)
+  endif()
+  target_precompile_headers(${name} REUSE_FROM torch_pch)
+endfunction()
+
+function(tessera_test name)
+  cmake_parse_arguments(ARG "QUICK;TORCH" "" "LIBS;RANKS;ARGS" ${ARGN})
+  add_executable(${name} ${name}.cpp)
+  target_link_libraries(${name} PRIVATE ${ARG_LIBS} GTest::gtest tessera_warnings)
+  target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/tests)
+  target_compile_definitions(${name} PRIVATE TESSERA_SOURCE_DIR="${CMAKE_SOURCE_DIR}"
+    TESSERA_BINARY_DIR="${CMAKE_BINARY_DIR}")
+  if(ARG_TORCH)
+    target_link_libraries(${name} PRIVATE libtorch)
+    tessera_use_torch_pch(${name})
+  endif()
+  set(label full)
+  if(ARG_QUICK)
+    set(label quick)
+  endif()
+  if(ARG_RANKS)
+    target_sources(${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests/support/mpi_main.cpp)
+    target_link_libraries(${name} PRIVATE tessera_comm)
+    foreach(ranks ${ARG_RANKS})
+      add_test(NAME ${name}.n${ranks} COMMAND ${MPIEXEC_EXECUTABLE} --allow-run-as-root --oversubscribe
+        --bind-to none -n ${ranks} $<TARGET_FILE:${name}> ${ARG_ARGS})
+      set_tests_properties(${name}.n${ranks} PROPERTIES LABELS ${label} TIMEOUT 300
+        ENVIRONMENT "OMP_NUM_THREADS=1")
+    endforeach()
+  else()
+    target_link_libraries(${name} PRIVATE GTest::gtest_main)
+    add_test(NAME ${name} COMMAND ${name} ${ARG_ARGS})
+    set_tests_properties(${name} PROPERTIES LABELS ${label} TIMEOUT 600 ENVIRONMENT "OMP_NUM_THREADS=1")
+  endif()
+endfunction()

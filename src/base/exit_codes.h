@@ -1,0 +1,11 @@
+#pragma once
+
+namespace tessera {
+
+// Exit codes of every command (README, "Exit codes").
+inline constexpr int kExitDone = 0;
+inline constexpr int kExitFailed = 1;
+inline constexpr int kExitUserError = 2;
+inline constexpr int kExitStopped = 3;  // stopped on request after a save: start again to go on
+
+}  // namespace tessera

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <numbers>
+#include <string_view>
+
+namespace tessera {
+
+// Philox4x32-10, the counter-based generator of Salmon et al., "Parallel random numbers: as easy as
+// 1, 2, 3" (SC 2011). A value is a function of (key, counter) alone, so weights and masks are the
+// same on every mesh and nothing needs to be saved.
+class Philox {
+ public:
+  explicit Philox(uint64_t key) : key_(key) {}
+
+  // The four 32-bit words of block (hi, lo).
+  std::array<uint32_t, 4> block(uint64_t lo, uint64_t hi = 0) const {
+    std::array<uint32_t, 4> c{static_cast<uint32_t>(lo), static_cast<uint32_t>(lo >> 32),
+                              static_cast<uint32_t>(hi), static_cast<uint32_t>(hi >> 32)};
+    uint32_t k0 = static_cast<uint32_t>(key_), k1 = static_cast<uint32_t>(key_ >> 32);
+    for (int round = 0; round < 10; ++round) {
+      const uint64_t p0 = uint64_t{0xD2511F53} * c[0];
+      const uint64_t p1 = uint64_t{0xCD9E8D57} * c[2];
+      c = {static_cast<uint32_t>(p1 >> 32) ^ c[1] ^ k0, static_cast<uint32_t>(p1),
+           static_cast<uint32_t>(p0 >> 32) ^ c[3] ^ k1, static_cast<uint32_t>(p0)};
+      k0 += 0x9E3779B9;
+      k1 += 0xBB67AE85;
+    }
+    return c;
+  }
+
+  // Standard normal number of element `index` of stream `stream` (Box-Muller; one block gives four).
+  double normal(uint64_t stream, uint64_t index) const {
+    const auto words = block(index / 4, stream);
+    const int pair = (index % 4) / 2;
+    const double u = (words[2 * pair] + 0.5) * 0x1p-32;  // in (0, 1)
+    const double v = (words[2 * pair + 1] + 0.5) * 0x1p-32;
+    const double radius = std::sqrt(-2.0 * std::log(u));
+    const double angle = 2.0 * std::numbers::pi * v;
+    return radius * (index % 2 == 0 ? std::cos(angle) : std::sin(angle));
+  }
+
+ private:
+  uint64_t key_;
+};
+
+// 64-bit FNV-1a: names a random stream after a parameter. Fixed for ever: it decides initial weights.
+constexpr uint64_t stream_of(std::string_view name) {
+  uint64_t hash = 0xcbf29ce484222325;
+  for (char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  return hash;
+}
+
+}  // namespace tessera

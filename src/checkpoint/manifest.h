@@ -1,0 +1,42 @@
+#pragma once
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "checkpoint/pieces.h"
+
+namespace tessera {
+
+inline constexpr int kCheckpointFormatVersion = 1;
+
+struct ManifestFile {
+  std::string name;           // a plain name inside the folder, nothing else
+  int64_t size = 0;           // bytes
+  std::string header_xxh3;    // XXH3-64 of the first 8 + header bytes, 16 hex digits
+};
+
+// manifest.json: small at any scale. Which pieces exist is in the headers of the files that it names.
+struct Manifest {
+  int64_t step = 0;
+  int64_t samples = 0;       // global sample counter: samples consumed so far
+  int64_t tokens = 0;        // tokens consumed so far
+  uint64_t seed = 0;
+  std::vector<std::string> states;     // e.g. {"param", "exp_avg", "exp_avg_sq"}; {"param"} after import
+  std::vector<TensorInfo> tensors;     // every tensor, in model order
+  nlohmann::json model;                // Hugging Face's config.json of the model
+  nlohmann::json config;               // resolved training configuration; null after import
+  nlohmann::json mesh;                 // informative only: {"dp_replicate": 1, "dp_shard": 2, "tp": 2}
+  std::string writer;                  // "tessera 0.1.0"
+  std::vector<ManifestFile> files;
+};
+
+// Reads STEP_DIR/manifest.json; UserError that names the file and the field for anything malformed,
+// for an unknown format version, and for file names that are not plain names.
+Manifest read_manifest(const std::filesystem::path& step_dir);
+
+// Writes manifest.json (temporary name, fsync, rename).
+void write_manifest(const std::filesystem::path& step_dir, const Manifest& manifest);
+
+}  // namespace tessera

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <vector>
+
+#include "checkpoint/manifest.h"
+#include "checkpoint/pieces.h"
+
+namespace tessera {
+
+// Opens a committed checkpoint of any mesh for reading. No MPI, no model, bounded memory.
+class CheckpointReader {
+ public:
+  // Checks manifest, file sizes and header digests, and that the pieces of every state cover every
+  // tensor exactly once. UserError that names the folder, file and tensor otherwise.
+  explicit CheckpointReader(const std::filesystem::path& step_dir);
+  ~CheckpointReader();
+
+  const Manifest& manifest() const;
+
+  // Fills `piece.data` from whichever stored pieces overlap it; converts the dtype if the stored one
+  // differs. Checks the XXH3 of each stored piece that it touches, once per reader, while reading.
+  void read(const Piece& piece);
+
+  // Reads all data and checks every checksum. UserError that names the file and piece.
+  void verify();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace tessera

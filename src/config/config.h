@@ -1,0 +1,87 @@
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "models/llama_config.h"
+#include "optim/optimizer_config.h"
+
+namespace tessera {
+
+enum class ParamsDtype { kFp32, kBf16 };
+enum class Recompute { kNone, kFull };
+
+struct RunSection {
+  std::string dir;      // required
+  uint64_t seed = 42;
+};
+
+struct ParallelSection {
+  int tp = 1;
+  int dp_shard = 0;  // 0: auto, what the number of ranks leaves
+  int dp_replicate = 1;
+  int zero = 3;
+};
+
+struct PrecisionSection {
+  ParamsDtype params = ParamsDtype::kFp32;
+  ParamsDtype reduce = ParamsDtype::kFp32;
+};
+
+struct MemorySection {
+  Recompute recompute = Recompute::kNone;
+};
+
+struct DataSection {
+  std::vector<std::string> train;  // prefixes; required
+  std::vector<std::string> valid;  // optional; required if eval.every > 0
+  int64_t seq_len = 0;             // required
+};
+
+struct TrainingSection {
+  int64_t steps = 0;               // required
+  int64_t global_batch_size = 0;   // required
+  int64_t micro_batch_size = 1;
+  double clip_grad_norm = 1.0;     // 0: off
+  int64_t log_every = 1;           // 0: off (metrics.jsonl still has every step)
+  std::optional<int64_t> stop_after;
+  bool log_samples = false;
+};
+
+struct EvalSection {
+  int64_t every = 0;               // 0: off
+  int64_t batches = 8;
+};
+
+struct CheckpointSection {
+  int64_t every = 0;               // 0: only at the end and on request
+  int keep = 3;                    // 0: all
+  std::string resume = "auto";     // auto | none | a step folder
+  std::string init_from;           // a step folder whose weights start the run; empty: random
+};
+
+struct DebugSection {
+  bool poison_released = false;    // released parameter storage points at NaNs
+  bool check_collectives = false;  // the checked communicator
+};
+
+struct Config {
+  RunSection run;
+  std::string device = "cpu";
+  LlamaConfig model;
+  ParallelSection parallel;
+  PrecisionSection precision;
+  MemorySection memory;
+  DataSection data;
+  TrainingSection training;
+  AdamWConfig optimizer;
+  ScheduleConfig schedule;
+  EvalSection eval;
+  CheckpointSection checkpoint;
+  DebugSection debug;
+};
+
+}  // namespace tessera

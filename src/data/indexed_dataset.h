@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace tessera {
+
+// Element type codes of Megatron's .idx.
+enum class TokenType : uint8_t { kU8 = 1, kI8 = 2, kI16 = 3, kI32 = 4, kI64 = 5, kU16 = 8 };
+
+// A PREFIX.bin / PREFIX.idx pair in Megatron's layout, mapped read-only, as one stream of tokens: all
+// sequences in order. UserError that names file, offset and numbers for a wrong magic, version,
+// dtype (floats included), counts or offsets that do not fit the files, or an empty file.
+class IndexedDataset {
+ public:
+  explicit IndexedDataset(const std::string& prefix);
+  ~IndexedDataset();
+  IndexedDataset(IndexedDataset&&) noexcept;
+  IndexedDataset& operator=(IndexedDataset&&) noexcept;
+
+  const std::string& prefix() const;
+  int64_t num_tokens() const;
+  int64_t num_sequences() const;
+  int64_t num_documents() const;
+  TokenType token_type() const;
+
+  // Writes tokens [begin, begin + out.size()) of the stream as int64.
+  void read(int64_t begin, std::span<int64_t> out) const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// Several prefixes in order, cut into samples: sample k is tokens [k*S, k*S + S] (S+1 of them) of the
+// concatenated stream; a tail that does not fill a sample is dropped.
+class TokenStream {
+ public:
+  // UserError with the numbers if there is not one whole sample.
+  TokenStream(const std::vector<std::string>& prefixes, int64_t seq_len);
+
+  int64_t num_samples() const;
+  int64_t num_tokens() const;
+
+  // Writes the S+1 tokens of a sample. UserError naming the token, its position, the prefix and
+  // vocab_size if an id is negative or not below vocab_size.
+  void read_sample(int64_t sample, int64_t vocab_size, std::span<int64_t> out) const;
+
+ private:
+  std::vector<IndexedDataset> datasets_;
+  std::vector<int64_t> first_token_;  // of each dataset in the stream, and the total at the end
+  int64_t seq_len_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,99 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <string>
+
+namespace tessera {
+
+enum class ReduceOp { kSum, kMax, kMin };
+
+// A collective that has been started. Destroying it without waiting is allowed: the operation still
+// runs, and the communicator keeps its tensors alive until it is done.
+class Work {
+ public:
+  class State {
+   public:
+    virtual ~State() = default;
+    virtual void block() = 0;  // returns when done; throws what the operation threw
+    virtual bool done() const = 0;
+  };
+
+  Work() = default;  // already done
+  explicit Work(std::shared_ptr<State> state) : state_(std::move(state)) {}
+
+  // Orders the caller's stream after the operation. On CPU tensors this waits.
+  void wait() { block(); }
+  // Waits on the host. Throws if the operation failed, timed out or was aborted.
+  void block() {
+    if (state_) state_->block();
+  }
+  bool done() const { return !state_ || state_->done(); }
+
+ private:
+  std::shared_ptr<State> state_;
+};
+
+// A group of ranks that communicate. Operations of one communicator run in the order in which they
+// are started, asynchronously to the caller; every rank of the group starts the same sequence.
+// Operations of different communicators may overlap. A communicator is used by one thread at a time.
+//
+// Tensors are contiguous CPU tensors of fp64, fp32, bf16, fp16, int64, int32 or uint8; counts and
+// dtypes come from them. Neither inputs nor outputs may be touched until the Work is done.
+// Reductions add up in fixed rank order, bf16/fp16 in fp32 with one rounding at the end, so results
+// are bitwise the same on all ranks and in every run.
+//
+// Errors: UserError never; Error when arguments do not fit (message names both numbers), when a peer
+// failed (abort), or when a wait exceeds the time-out.
+class Communicator {
+ public:
+  virtual ~Communicator() = default;
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  const std::string& name() const { return name_; }
+
+  // out [size * n] <- concatenation of every rank's in [n]. `in` may be out's own slice (in place).
+  virtual Work all_gather(at::Tensor out, at::Tensor in) = 0;
+
+  // out [n] <- sum over ranks of their in's slice number rank(); in [size * n].
+  // out is of in's dtype, or fp32 where in is bf16/fp16 (half the bytes of an fp32 reduction and
+  // exactly its result, since the inputs are halves anyway). out may be in's own slice if dtypes agree.
+  virtual Work reduce_scatter(at::Tensor out, at::Tensor in) = 0;
+
+  // tensor <- reduction over ranks, in place.
+  virtual Work all_reduce(at::Tensor tensor, ReduceOp op) = 0;
+
+  // tensor <- root's tensor.
+  virtual Work broadcast(at::Tensor tensor, int root) = 0;
+
+  // out slice i <- rank i's in slice rank(); both [size * n], not overlapping.
+  virtual Work all_to_all(at::Tensor out, at::Tensor in) = 0;
+
+  // Point to point; a send matches the receiver's next recv from that rank.
+  virtual Work send(at::Tensor tensor, int destination) = 0;
+  virtual Work recv(at::Tensor tensor, int source) = 0;
+
+  // Done when every rank has started it.
+  virtual Work barrier() = 0;
+
+  // Collective: ranks of equal color form a new group, ordered by key. Each call makes its own
+  // queue, so two splits with the same arguments give two groups whose operations can overlap.
+  virtual std::unique_ptr<Communicator> split(int color, int key, std::string name) = 0;
+
+  // Ends every pending and later operation of this world with an error that holds `reason`, on all
+  // ranks that can be reached, without waiting for anyone. Safe to call from any thread.
+  virtual void abort(const std::string& reason) = 0;
+
+ protected:
+  Communicator(int rank, int size, std::string name)
+      : rank_(rank), size_(size), name_(std::move(name)) {}
+
+ private:
+  int rank_;
+  int size_;
+  std::string name_;
+};
+
+}  // namespace tessera
