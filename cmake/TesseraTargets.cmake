@@ -34,7 +34,7 @@ function(tessera_use_torch_pch name)
   if(NOT TARGET torch_pch)
     file(WRITE ${CMAKE_BINARY_DIR}/torch_pch.cpp "// holds the precompiled header\n")
     add_library(torch_pch OBJECT ${CMAKE_BINARY_DIR}/torch_pch.cpp)
-    target_link_libraries(torch_pch PRIVATE libtorch tessera_warnings)
+    target_link_libraries(torch_pch PRIVATE libtorch tessera_warnings fmt::fmt PkgConfig::HWY)
     target_precompile_headers(torch_pch PRIVATE
       <ATen/ATen.h> <torch/csrc/autograd/custom_function.h> <fmt/format.h> <vector> <string> <memory>)
   endif()

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace tessera {
+
+// One stage's turn in a micro-batch: forward, backward, or both at once (the last stage).
+struct Turn {
+  int stage;
+  bool forward;
+  bool backward;
+};
+
+// A stretch of turns over which one buffer holds one stage's bucket.
+struct Hold {
+  int stage;
+  int first_turn;  // filled at the start of this turn (gathers: started, for use `depth` turns
+                   // later)
+  int last_turn;   // free after this turn
+  int slot = -1;
+};
+
+// Which memory each gathered bucket and each gradient occupies at each turn. Everything is known
+// before the first step: the order of turns is fixed, so slots are given out once by a linear scan
+// (Poletto & Sarkar 1999, as register allocators do), and nothing is allocated while training.
+struct SlotPlan {
+  std::vector<Turn> turns;
+  std::vector<Hold> gathers;  // in order of first_turn
+  std::vector<Hold> grads;
+  std::vector<int64_t> gather_slot_bytes;
+  std::vector<int64_t> grad_slot_bytes;
+};
+
+struct SlotPlanOptions {
+  int prefetch = 1;        // gathers start this many turns ahead
+  bool recompute = false;  // backward runs the forward again, so it needs every stage's parameters
+  bool training = true;    // false: forward turns only
+};
+
+// bytes[i]: the slot size of stage i (0: resident, never gathered). backward_reads[i]: whether its
+// backward reads the parameters.
+SlotPlan plan_slots(const std::vector<int64_t>& bytes, const std::vector<bool>& backward_reads,
+                    const SlotPlanOptions& options);
+
+// The plan as a table of turns, for people and tests.
+std::string to_string(const SlotPlan& plan);
+
+}  // namespace tessera

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <string>
+#include <vector>
+
+#include "parallel/parameter.h"
+
+namespace tessera {
+
+using TensorList = std::vector<at::Tensor>;
+
+// What every stage may look at besides its inputs.
+struct MicroBatch {
+  at::Tensor tokens;   // int64 [B, S]
+  at::Tensor targets;  // int64 [B, S]
+  at::Tensor
+      weights;  // fp32 [B, S]: what each token's loss counts, 1/(tokens of the global batch) or 0
+};
+
+// A link of the chain that the executor drives: embedding, a block, or the head with the loss.
+//
+// A stage takes a list of tensors and returns a list. It changes neither its inputs nor its
+// parameters in place, keeps no tensor between calls, and is deterministic: recompute calls
+// forward() again. Its gradients w.r.t. parameters are added into Parameter::grad, by autograd or
+// by its own autograd functions. The last stage returns one fp32 scalar: this rank's sum of
+// weighted token losses, the same on all ranks of a tp group.
+class Stage {
+ public:
+  Stage(std::string name, int tp, int tp_rank) : table_(tp, tp_rank), name_(std::move(name)) {}
+  virtual ~Stage() = default;
+
+  virtual TensorList forward(const TensorList& inputs, const MicroBatch& batch) = 0;
+
+  // False where the backward pass does not read the parameters' values (an embedding).
+  virtual bool backward_reads_parameters() const { return true; }
+
+  const std::string& name() const { return name_; }
+  ParameterTable& table() { return table_; }
+
+ protected:
+  ParameterTable table_;
+
+ private:
+  std::string name_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,24 @@
+#include "parallel/mesh.h"
+
+#include "base/error.h"
+
+namespace tessera {
+
+Mesh::Mesh(MeshShape shape, std::unique_ptr<Communicator> world)
+    : shape_(shape), world_(std::move(world)) {
+  if (world_->size() != shape.world())
+    fail("mesh", "{} ranks cannot form a mesh of dp_replicate {} x dp_shard {} x tp {} = {} ranks",
+         world_->size(), shape.dp_replicate, shape.dp_shard, shape.tp, shape.world());
+  const int rank = world_->rank();
+  tp_rank_ = rank % shape.tp;
+  dp_shard_rank_ = rank / shape.tp % shape.dp_shard;
+  const int replica = rank / (shape.tp * shape.dp_shard);
+  // Ranks of one tp group differ in tp_rank alone; ranks of one dp_shard group in dp_shard_rank
+  // alone.
+  tp_group_ = world_->split(rank / shape.tp, tp_rank_, "tp");
+  const int shard_color = replica * shape.tp + tp_rank_;
+  gather_group_ = world_->split(shard_color, dp_shard_rank_, "gather");
+  reduce_group_ = world_->split(shard_color, dp_shard_rank_, "reduce");
+}
+
+}  // namespace tessera

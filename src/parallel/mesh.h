@@ -1,0 +1,39 @@
+#pragma once
+
+#include <memory>
+
+#include "parallel/comm/communicator.h"
+#include "parallel/mesh_shape.h"
+
+namespace tessera {
+
+// This rank's place in the mesh and one communicator per axis and use. Gathers and reduces over
+// dp_shard have communicators of their own so that they can overlap. Models meet communication only
+// through a Mesh.
+class Mesh {
+ public:
+  // Collective over `world`, whose size is shape.world().
+  Mesh(MeshShape shape, std::unique_ptr<Communicator> world);
+
+  const MeshShape& shape() const { return shape_; }
+  int tp() const { return shape_.tp; }
+  int dp_shard() const { return shape_.dp_shard; }
+  int tp_rank() const { return tp_rank_; }
+  int dp_shard_rank() const { return dp_shard_rank_; }
+
+  Communicator& world() { return *world_; }
+  Communicator& tp_group() { return *tp_group_; }
+  Communicator& gather_group() { return *gather_group_; }
+  Communicator& reduce_group() { return *reduce_group_; }
+
+ private:
+  MeshShape shape_;
+  int tp_rank_;
+  int dp_shard_rank_;
+  std::unique_ptr<Communicator> world_;
+  std::unique_ptr<Communicator> tp_group_;
+  std::unique_ptr<Communicator> gather_group_;
+  std::unique_ptr<Communicator> reduce_group_;
+};
+
+}  // namespace tessera

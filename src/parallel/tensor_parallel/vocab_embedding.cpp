@@ -1,0 +1,55 @@
+#include "parallel/tensor_parallel/vocab_embedding.h"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+namespace tessera {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::Function;
+using torch::autograd::variable_list;
+
+// The rows of the output that this rank's part of the table fills, and which row of the part each
+// takes.
+struct LocalRows {
+  at::Tensor positions;  // int64 [n]
+  at::Tensor ids;        // int64 [n], from 0
+};
+
+LocalRows local_rows(const at::Tensor& tokens, int64_t vocab_start, int64_t rows) {
+  const at::Tensor ids = tokens.reshape({-1}) - vocab_start;
+  const at::Tensor positions = at::logical_and(ids >= 0, ids < rows).nonzero().squeeze(1);
+  return {positions, ids.index_select(0, positions)};
+}
+
+struct VocabParallelEmbedding : Function<VocabParallelEmbedding> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& value, const at::Tensor& grad,
+                            const at::Tensor& tokens, int64_t vocab_start, Communicator* tp) {
+    const auto rows = local_rows(tokens, vocab_start, value.size(0));
+    ctx->saved_data["positions"] = rows.positions;
+    ctx->saved_data["ids"] = rows.ids;
+    ctx->saved_data["grad"] = grad;
+    at::Tensor y;
+    if (tp->size() == 1) return value.detach().index_select(0, rows.ids);
+    y = at::zeros({tokens.numel(), value.size(1)}, value.options().requires_grad(false));
+    y.index_copy_(0, rows.positions, value.detach().index_select(0, rows.ids));
+    tp->all_reduce(y, ReduceOp::kSum).wait();
+    return y;
+  }
+
+  static variable_list backward(AutogradContext* ctx, variable_list grads) {
+    const at::Tensor positions = ctx->saved_data["positions"].toTensor();
+    at::Tensor grad = ctx->saved_data["grad"].toTensor();
+    grad.index_add_(0, ctx->saved_data["ids"].toTensor(), grads[0].index_select(0, positions));
+    return {{}, {}, {}, {}, {}};
+  }
+};
+
+}  // namespace
+
+at::Tensor vocab_parallel_embedding(const at::Tensor& tokens, Parameter& table, Communicator& tp) {
+  return VocabParallelEmbedding::apply(table.value, table.grad, tokens, table.box.offset[0], &tp);
+}
+
+}  // namespace tessera
