@@ -1,0 +1,75 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <initializer_list>
+
+// Argument checks of the kernels, and the step from a run-time dtype to a C++ type.
+namespace tessera::kernels {
+
+// An argument with its name in kernels.h, for messages.
+struct Argument {
+  const char* name;
+  const at::Tensor& tensor;
+};
+
+// Each throws an Error that names the kernel, the argument, its value and what is expected.
+void check_contiguous_cpu(const char* kernel, std::initializer_list<Argument> arguments);
+void check_dtype(const char* kernel, Argument argument, at::ScalarType expected);
+void check_dtype_in(const char* kernel, Argument argument,
+                    std::initializer_list<at::ScalarType> allowed);
+void check_shape(const char* kernel, Argument argument, at::IntArrayRef expected);
+void check_dim(const char* kernel, Argument argument, int64_t expected);
+void check_numel(const char* kernel, Argument argument, int64_t expected);
+
+// The dtype of the fp32 numbers beside a tensor: fp64 for fp64, else fp32.
+inline at::ScalarType wide_dtype(at::ScalarType dtype) {
+  return dtype == at::kDouble ? at::kDouble : at::kFloat;
+}
+
+template <typename T>
+struct Type {
+  using type = T;
+};
+
+[[noreturn]] void fail_dtype(const char* kernel, at::ScalarType dtype, const char* allowed);
+
+// Calls body(Type<T>{}) with the type of an activation: float, double or c10::BFloat16.
+template <typename Body>
+void with_activation_type(const char* kernel, at::ScalarType dtype, Body body) {
+  switch (dtype) {
+    case at::kFloat:
+      return body(Type<float>{});
+    case at::kDouble:
+      return body(Type<double>{});
+    case at::kBFloat16:
+      return body(Type<c10::BFloat16>{});
+    default:
+      fail_dtype(kernel, dtype, "Float, Double, BFloat16");
+  }
+}
+
+// As above, and c10::Half.
+template <typename Body>
+void with_any_type(const char* kernel, at::ScalarType dtype, Body body) {
+  if (dtype == at::kHalf) return body(Type<c10::Half>{});
+  if (dtype == at::kFloat || dtype == at::kDouble || dtype == at::kBFloat16) {
+    return with_activation_type(kernel, dtype, body);
+  }
+  fail_dtype(kernel, dtype, "Float, Double, BFloat16, Half");
+}
+
+// Calls body(Type<T>{}) with float or double.
+template <typename Body>
+void with_wide_type(const char* kernel, at::ScalarType dtype, Body body) {
+  switch (dtype) {
+    case at::kFloat:
+      return body(Type<float>{});
+    case at::kDouble:
+      return body(Type<double>{});
+    default:
+      fail_dtype(kernel, dtype, "Float, Double");
+  }
+}
+
+}  // namespace tessera::kernels
