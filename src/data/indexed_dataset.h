@@ -12,8 +12,8 @@ namespace tessera {
 // Element type codes of Megatron's .idx.
 enum class TokenType : uint8_t { kU8 = 1, kI8 = 2, kI16 = 3, kI32 = 4, kI64 = 5, kU16 = 8 };
 
-// A PREFIX.bin / PREFIX.idx pair in Megatron's layout, mapped read-only, as one stream of tokens: all
-// sequences in order. UserError that names file, offset and numbers for a wrong magic, version,
+// A PREFIX.bin / PREFIX.idx pair in Megatron's layout, mapped read-only, as one stream of tokens:
+// all sequences in order. UserError that names file, offset and numbers for a wrong magic, version,
 // dtype (floats included), counts or offsets that do not fit the files, or an empty file.
 class IndexedDataset {
  public:
@@ -36,8 +36,8 @@ class IndexedDataset {
   std::unique_ptr<Impl> impl_;
 };
 
-// Several prefixes in order, cut into samples: sample k is tokens [k*S, k*S + S] (S+1 of them) of the
-// concatenated stream; a tail that does not fill a sample is dropped.
+// Several prefixes in order, cut into samples: sample k is tokens [k*S, k*S + S] (S+1 of them) of
+// the concatenated stream; a tail that does not fill a sample is dropped.
 class TokenStream {
  public:
   // UserError with the numbers if there is not one whole sample.

@@ -8,19 +8,24 @@
 namespace tessera {
 
 struct PackOptions {
-  bool document_per_line = false;   // default: one document per file
-  double valid_fraction = 0.0;      // last part of the bytes goes to OUT-valid.bin/.idx (0: none)
+  bool document_per_line = false;  // default: one document per file
+  // About this part of the bytes, from the end, goes to OUT-valid.bin/.idx (0: none): cut at the
+  // document boundary that is nearest, or at a line end if there is one document only.
+  double valid_fraction = 0.0;
 };
 
+// What was written to OUT_PREFIX and, held out, to OUT_PREFIX-valid.
 struct PackResult {
   int64_t documents = 0;
   int64_t tokens = 0;
+  int64_t valid_documents = 0;
+  int64_t valid_tokens = 0;
 };
 
-// Writes OUT_PREFIX.bin/.idx in Megatron's layout from text files, one token (u8) per byte; lines keep
-// their newline. Streams: memory does not grow with the input. Files appear whole or not at all.
-// UserError for a missing, empty or unreadable input, and if nothing is left to write.
-PackResult pack_bytes(const std::vector<std::filesystem::path>& inputs, const std::string& out_prefix,
-                      const PackOptions& options);
+// Writes OUT_PREFIX.bin/.idx in Megatron's layout from text files, one token (u8) per byte; lines
+// keep their newline. Streams: memory does not grow with the input. Files appear whole or not at
+// all. UserError for a missing, empty or unreadable input, and if there is nowhere to cut.
+PackResult pack_bytes(const std::vector<std::filesystem::path>& inputs,
+                      const std::string& out_prefix, const PackOptions& options);
 
 }  // namespace tessera

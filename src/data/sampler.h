@@ -5,9 +5,9 @@
 
 namespace tessera {
 
-// A keyed permutation of [0, n), computed in O(1) per element and stored nowhere: a balanced Feistel
-// network with Philox as round function over the next even power of two, walked until inside
-// (Black & Rogaway, "Ciphers with arbitrary finite domains", 2002).
+// A keyed permutation of [0, n), computed in O(1) per element and stored nowhere: a balanced
+// Feistel network with Philox as round function over the next even power of two, walked until
+// inside (Black & Rogaway, "Ciphers with arbitrary finite domains", 2002).
 class KeyedPermutation {
  public:
   KeyedPermutation(uint64_t n, uint64_t key);
@@ -25,8 +25,8 @@ struct SampleSlot {
   bool counts;
 };
 
-// The data position is one number: the global sample counter. With the seed it names every sample of
-// every step on any number of ranks. Epoch e of N samples is the permutation keyed by (seed, e).
+// The data position is one number: the global sample counter. With the seed it names every sample
+// of every step on any number of ranks. Epoch e of N samples is the permutation keyed by (seed, e).
 class Sampler {
  public:
   // shuffle false: samples in order, as validation reads them.
@@ -50,6 +50,7 @@ int64_t num_micro_batches(int64_t global_batch_size, int64_t micro_batch_size, i
 // The rows of micro-batch `index` of rank dp_rank: rows ((index*dp + dp_rank)*m ...) of the global
 // batch; rows past its end repeat sample 0 of the batch with counts = false.
 std::vector<SampleSlot> micro_batch_rows(const std::vector<int64_t>& global_batch,
-                                         int64_t micro_batch_size, int dp, int dp_rank, int64_t index);
+                                         int64_t micro_batch_size, int dp, int dp_rank,
+                                         int64_t index);
 
 }  // namespace tessera

@@ -1,0 +1,258 @@
+#include "data/indexed_dataset.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.h"
+#include "data/mapped_file.h"
+#include "data/megatron_layout.h"
+
+namespace tessera {
+namespace {
+
+using megatron::load;
+
+// Bytes of a token.
+int64_t token_size(TokenType type) {
+  switch (type) {
+    case TokenType::kU8:
+    case TokenType::kI8:
+      return 1;
+    case TokenType::kI16:
+    case TokenType::kU16:
+      return 2;
+    case TokenType::kI32:
+      return 4;
+    case TokenType::kI64:
+      return 8;
+  }
+  fail("data", "token type {} is not known", static_cast<int>(type));
+}
+
+TokenType checked_type(const std::string& path, uint8_t code) {
+  if (code == 6 || code == 7) {
+    fail_user("data",
+              "{}: dtype {} at byte {} is {}; token ids are integers (1 u8, 2 i8, 3 i16, 4 i32, "
+              "5 i64, 8 u16)",
+              path, code, megatron::kDtypeAt, code == 6 ? "f64" : "f32");
+  }
+  if (code < 1 || code > 8) {
+    fail_user("data",
+              "{}: dtype {} at byte {} is not known; it must be 1 u8, 2 i8, 3 i16, 4 i32, 5 i64 "
+              "or 8 u16",
+              path, code, megatron::kDtypeAt);
+  }
+  return static_cast<TokenType>(code);
+}
+
+template <typename T>
+void widen(const std::byte* from, std::span<int64_t> out) {
+  for (size_t i = 0; i < out.size(); ++i)
+    out[i] = static_cast<int64_t>(load<T>(from + i * sizeof(T)));
+}
+
+void widen_tokens(TokenType type, const std::byte* from, std::span<int64_t> out) {
+  switch (type) {
+    case TokenType::kU8:
+      return widen<uint8_t>(from, out);
+    case TokenType::kI8:
+      return widen<int8_t>(from, out);
+    case TokenType::kI16:
+      return widen<int16_t>(from, out);
+    case TokenType::kU16:
+      return widen<uint16_t>(from, out);
+    case TokenType::kI32:
+      return widen<int32_t>(from, out);
+    case TokenType::kI64:
+      return widen<int64_t>(from, out);
+  }
+}
+
+}  // namespace
+
+// Everything that is read from the index is checked here, once, against the sizes of the two files;
+// read() trusts it. Nothing is allocated from a count in a file before the file has been found long
+// enough to hold that many entries.
+struct IndexedDataset::Impl {
+  std::string prefix;
+  MappedFile idx;
+  MappedFile bin;
+  TokenType type{};
+  int64_t sequences = 0;
+  int64_t document_entries = 0;
+  int64_t tokens = 0;
+  // First token of each sequence in the stream, and the total at the end. Empty if the sequences
+  // lie back to back in .bin, as Megatron's own writer leaves them: then the stream is the file.
+  std::vector<int64_t> first_token;
+
+  explicit Impl(const std::string& data_prefix)
+      : prefix(data_prefix), idx(data_prefix + ".idx"), bin(data_prefix + ".bin") {
+    read_header();
+    check_documents();
+    check_sequences();
+  }
+
+  int64_t length(int64_t sequence) const {
+    return load<int32_t>(idx.data() + megatron::kHeaderBytes + 4 * sequence);
+  }
+  int64_t offset(int64_t sequence) const {
+    return load<int64_t>(idx.data() + megatron::kHeaderBytes + 4 * sequences + 8 * sequence);
+  }
+  int64_t document(int64_t entry) const {
+    return load<int64_t>(idx.data() + megatron::kHeaderBytes + 12 * sequences + 8 * entry);
+  }
+
+  void read_header() {
+    const std::string& path = idx.path();
+    if (idx.size() < megatron::kHeaderBytes) {
+      fail_user("data", "{}: {} bytes are too few for an index; its header alone has {}", path,
+                idx.size(), megatron::kHeaderBytes);
+    }
+    if (std::memcmp(idx.data(), megatron::kMagic.data(), megatron::kMagic.size()) != 0) {
+      fail_user("data", "{}: the magic at byte 0 is not MMIDIDX; this is no Megatron index", path);
+    }
+    const auto version = load<uint64_t>(idx.data() + megatron::kVersionAt);
+    if (version != megatron::kVersion) {
+      fail_user("data", "{}: version {} at byte {}; only version {} is known", path, version,
+                megatron::kVersionAt, megatron::kVersion);
+    }
+    type = checked_type(path, load<uint8_t>(idx.data() + megatron::kDtypeAt));
+
+    const auto s = load<uint64_t>(idx.data() + megatron::kSequencesAt);
+    const auto d = load<uint64_t>(idx.data() + megatron::kDocumentsAt);
+    // Compared by division: 34 + 12 S + 8 D of forged counts overflows.
+    const auto body = static_cast<uint64_t>(idx.size() - megatron::kHeaderBytes);
+    if (s > body / 12 || d > (body - 12 * s) / 8 || 12 * s + 8 * d != body) {
+      fail_user("data",
+                "{}: {} sequences and {} document entries (bytes {} and {}) need 34 + 12 x {} + "
+                "8 x {} bytes; the file has {}",
+                path, s, d, megatron::kSequencesAt, megatron::kDocumentsAt, s, d, idx.size());
+    }
+    sequences = static_cast<int64_t>(s);
+    document_entries = static_cast<int64_t>(d);
+    if (bin.size() % token_size(type) != 0) {
+      fail_user("data", "{}: {} bytes are not a multiple of the token size {}", bin.path(),
+                bin.size(), token_size(type));
+    }
+  }
+
+  void check_documents() const {
+    if (document_entries == 0 || document(0) != 0) {
+      fail_user("data", "{}: the document array {}; it must start with 0", idx.path(),
+                document_entries == 0 ? "is empty" : fmt::format("starts with {}", document(0)));
+    }
+    for (int64_t i = 1; i < document_entries; ++i) {
+      if (document(i) < document(i - 1) || document(i) > sequences) {
+        fail_user("data",
+                  "{}: document array entry {} is {} after {}; entries must not fall and must "
+                  "not pass the number of sequences, {}",
+                  idx.path(), i, document(i), document(i - 1), sequences);
+      }
+    }
+  }
+
+  void check_sequences() {
+    const int64_t size = token_size(type);
+    bool back_to_back = true;
+    for (int64_t i = 0; i < sequences; ++i) {
+      const int64_t n = length(i);
+      const int64_t at = offset(i);
+      if (n < 0) fail_user("data", "{}: sequence {} has length {}", idx.path(), i, n);
+      if (at < 0 || at % size != 0) {
+        fail_user("data",
+                  "{}: sequence {} starts at byte {} of .bin; offsets are multiples of the token "
+                  "size {}",
+                  idx.path(), i, at, size);
+      }
+      if (at > bin.size() || n > (bin.size() - at) / size) {
+        fail_user("data",
+                  "{}: sequence {} of {} tokens at byte {} ends past {}, which has {} bytes",
+                  idx.path(), i, n, at, bin.path(), bin.size());
+      }
+      back_to_back = back_to_back && at == tokens * size;
+      // Sequences that lie apart cannot hold more tokens than the file; asked so, nothing
+      // overflows.
+      if (tokens > bin.size() / size - n) {
+        fail_user("data", "{}: its sequences overlap: the first {} have {} tokens, {} holds {}",
+                  idx.path(), i + 1, tokens + n, bin.path(), bin.size() / size);
+      }
+      tokens += n;
+    }
+    if (tokens == 0) fail_user("data", "{}: no tokens in {} sequences", idx.path(), sequences);
+    if (!back_to_back) {
+      index_scattered_sequences();
+    } else if (tokens != bin.size() / size) {
+      fail_user("data",
+                "{}: its sequences have {} tokens, {} has {}; the two files do not belong together",
+                idx.path(), tokens, bin.path(), bin.size() / size);
+    }
+  }
+
+  // Sequences in any order and with gaps, as after filtering or shuffling an index.
+  void index_scattered_sequences() {
+    std::vector<int64_t> order;  // by offset; an empty sequence overlaps nothing
+    for (int64_t i = 0; i < sequences; ++i) {
+      if (length(i) > 0) order.push_back(i);
+    }
+    std::sort(order.begin(), order.end(),
+              [&](int64_t a, int64_t b) { return offset(a) < offset(b); });
+    for (size_t i = 1; i < order.size(); ++i) {
+      const int64_t end = offset(order[i - 1]) + length(order[i - 1]) * token_size(type);
+      if (offset(order[i]) < end) {
+        fail_user("data",
+                  "{}: sequences {} and {} overlap: one ends at byte {} of .bin, the other starts "
+                  "at {}",
+                  idx.path(), order[i - 1], order[i], end, offset(order[i]));
+      }
+    }
+    first_token.resize(static_cast<size_t>(sequences) + 1, 0);
+    for (int64_t i = 0; i < sequences; ++i) first_token[i + 1] = first_token[i] + length(i);
+  }
+
+  void read(int64_t begin, std::span<int64_t> out) const {
+    const auto count = static_cast<int64_t>(out.size());
+    if (begin < 0 || count > tokens || begin > tokens - count) {
+      fail("data", "{}: tokens [{}, {} + {}) are outside its {} tokens", prefix, begin, begin,
+           count, tokens);
+    }
+    const int64_t size = token_size(type);
+    if (first_token.empty()) return widen_tokens(type, bin.data() + begin * size, out);
+    auto next = std::upper_bound(first_token.begin(), first_token.end(), begin);
+    auto sequence = static_cast<int64_t>(next - first_token.begin()) - 1;
+    while (!out.empty()) {
+      const int64_t inside = begin - first_token[sequence];
+      const int64_t n = std::min(length(sequence) - inside, static_cast<int64_t>(out.size()));
+      widen_tokens(type, bin.data() + offset(sequence) + inside * size, out.first(n));
+      out = out.subspan(n);
+      begin += n;
+      ++sequence;
+    }
+  }
+};
+
+IndexedDataset::IndexedDataset(const std::string& prefix) : impl_(std::make_unique<Impl>(prefix)) {}
+IndexedDataset::~IndexedDataset() = default;
+IndexedDataset::IndexedDataset(IndexedDataset&&) noexcept = default;
+IndexedDataset& IndexedDataset::operator=(IndexedDataset&&) noexcept = default;
+
+const std::string& IndexedDataset::prefix() const {
+  return impl_->prefix;
+}
+int64_t IndexedDataset::num_tokens() const {
+  return impl_->tokens;
+}
+int64_t IndexedDataset::num_sequences() const {
+  return impl_->sequences;
+}
+int64_t IndexedDataset::num_documents() const {
+  return impl_->document_entries - 1;
+}
+TokenType IndexedDataset::token_type() const {
+  return impl_->type;
+}
+
+void IndexedDataset::read(int64_t begin, std::span<int64_t> out) const {
+  impl_->read(begin, out);
+}
+
+}  // namespace tessera
