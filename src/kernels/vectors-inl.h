@@ -43,7 +43,8 @@ struct Part {
   int64_t count;  // lanes in use, at least 1
 };
 
-HWY_INLINE hn::Vec<DF> load(DF d, const float* p, Whole = {}) {
+template <typename D, IfFloat<D> = nullptr>
+HWY_INLINE hn::Vec<D> load(D d, const float* p, Whole = {}) {
   return hn::LoadU(d, p);
 }
 HWY_INLINE hn::Vec<DD> load(DD d, const double* p, Whole = {}) {
@@ -81,7 +82,8 @@ HWY_INLINE hn::Vec<DD> load(DD d, const T* p, Whole = {}) {
   return hn::PromoteTo(d, load(df, p));
 }
 
-HWY_INLINE void store(DF d, hn::Vec<DF> v, float* p, Whole = {}) {
+template <typename D, IfFloat<D> = nullptr>
+HWY_INLINE void store(D d, hn::Vec<D> v, float* p, Whole = {}) {
   hn::StoreU(v, d, p);
 }
 HWY_INLINE void store(DD d, hn::Vec<DD> v, double* p, Whole = {}) {
