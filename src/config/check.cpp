@@ -1,0 +1,194 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <numeric>
+
+#include "base/error.h"
+#include "config/fields.h"
+#include "config/load.h"
+
+namespace tessera {
+namespace {
+
+// The divisors of n that `fits` accepts, as a list for messages; long lists are cut.
+template <typename Fits>
+std::string divisors(int64_t n, Fits fits) {
+  std::vector<int64_t> found;
+  for (int64_t d = 1; d <= n && d <= 65536; ++d) {
+    if (n % d == 0 && fits(d)) found.push_back(d);
+  }
+  if (found.empty()) return "none";
+  const bool cut = found.size() > 24;
+  if (cut) found.resize(24);
+  return fmt::format("{}{}", fmt::join(found, ", "), cut ? ", ..." : "");
+}
+
+std::string divisors(int64_t n) {
+  return divisors(n, [](int64_t) { return true; });
+}
+
+// What tp has to divide: every split of a layer must come out even.
+int64_t tp_must_divide(const LlamaConfig& m) {
+  return std::gcd(std::gcd(m.num_attention_heads, m.num_key_value_heads),
+                  std::gcd(m.intermediate_size, m.vocab_size));
+}
+
+// Configurations made in code have not been through the reader.
+struct Broken {
+  bool operator()(const IntegerValue& v) const {
+    const std::optional<int64_t> value = v.get();
+    return value ? *value < v.min || *value > v.max : v.word.empty();
+  }
+  bool operator()(const RealValue& v) const { return !in_range(v.range, *v.value); }
+  bool operator()(const RealPairValue& v) const {
+    return !in_range(v.range, *v.first) || !in_range(v.range, *v.second);
+  }
+  bool operator()(const FlagValue&) const { return false; }
+  bool operator()(const ChoiceValue& v) const { return v.get() < 0; }
+  bool operator()(const TextValue& v) const { return v.word.empty() && v.value->empty(); }
+  bool operator()(const TextListValue&) const { return false; }
+};
+
+void check_fields(Config config) {
+  for (const Section& section : describe(config)) {
+    for (const Field& field : section.fields) {
+      if (std::visit(Broken{}, field.value)) {
+        fail_user("config", "{}: {}; must be {}", section.path(field), value_text(field.value),
+                  rule_text(field.value));
+      }
+    }
+  }
+}
+
+void check_model(const LlamaConfig& m) {
+  if (m.hidden_size % m.num_attention_heads != 0) {
+    fail_user("config",
+              "model.num_attention_heads: {}; must divide model.hidden_size {} into heads of even "
+              "width; these would: {}",
+              m.num_attention_heads, m.hidden_size,
+              divisors(m.hidden_size, [&](int64_t h) { return m.hidden_size / h % 2 == 0; }));
+  }
+  if (m.head_dim() % 2 != 0) {
+    fail_user("config",
+              "model.num_attention_heads: {}; heads of width {} / {} = {} cannot be rotated in "
+              "pairs, the width must be even; these would do: {}",
+              m.num_attention_heads, m.hidden_size, m.num_attention_heads, m.head_dim(),
+              divisors(m.hidden_size, [&](int64_t h) { return m.hidden_size / h % 2 == 0; }));
+  }
+  if (m.num_attention_heads % m.num_key_value_heads != 0) {
+    fail_user("config",
+              "model.num_key_value_heads: {}; must divide model.num_attention_heads {}; these "
+              "would: {}",
+              m.num_key_value_heads, m.num_attention_heads, divisors(m.num_attention_heads));
+  }
+  if (m.tie_word_embeddings) {
+    fail_user("config",
+              "model.tie_word_embeddings: true; tied embeddings are not supported yet, only false "
+              "is");
+  }
+}
+
+void check_parallel(const Config& c) {
+  const LlamaConfig& m = c.model;
+  const std::string good = divisors(tp_must_divide(m));
+  const struct {
+    const char* key;
+    int64_t value;
+  } split[] = {{"num_attention_heads", m.num_attention_heads},
+               {"num_key_value_heads", m.num_key_value_heads},
+               {"intermediate_size", m.intermediate_size},
+               {"vocab_size", m.vocab_size}};
+  for (const auto& [key, value] : split) {
+    if (value % c.parallel.tp != 0) {
+      fail_user("config", "parallel.tp: {}; must divide model.{} {}; for this model these work: {}",
+                c.parallel.tp, key, value, good);
+    }
+  }
+  if (c.parallel.zero != 3) {
+    fail_user("config", "parallel.zero: {}; only 3 is built now", c.parallel.zero);
+  }
+  if (c.parallel.dp_replicate != 1) {
+    fail_user("config",
+              "parallel.dp_replicate: {}; only 1 is built now; use parallel.dp_shard for more "
+              "data-parallel ranks",
+              c.parallel.dp_replicate);
+  }
+}
+
+void check_run(const Config& c) {
+  if (c.device != "cpu") {
+    fail_user("config", "device: {}; this build computes on cpu only", c.device);
+  }
+  if (c.precision.reduce != ParamsDtype::kFp32) {
+    fail_user("config", "precision.reduce: bf16; only fp32 is built now");
+  }
+  if (c.data.train.empty()) {
+    fail_user("config", "data.train: []; must name at least one prefix of a .bin/.idx pair");
+  }
+  if (c.eval.every > 0 && c.data.valid.empty()) {
+    fail_user(
+        "config",
+        "eval.every: {}; validation needs data.valid; name a prefix there or set eval.every: 0",
+        c.eval.every);
+  }
+  if (c.schedule.warmup_steps > c.training.steps) {
+    fail_user("config",
+              "schedule.warmup_steps: {}; must be at most training.steps {}, or the peak learning "
+              "rate is never reached",
+              c.schedule.warmup_steps, c.training.steps);
+  }
+  if (c.training.stop_after && *c.training.stop_after > c.training.steps) {
+    fail_user("config",
+              "training.stop_after: {}; must be at most training.steps {}; leave it out (or none) "
+              "to run to the end",
+              *c.training.stop_after, c.training.steps);
+  }
+  const bool explicit_resume = c.checkpoint.resume != "auto" && c.checkpoint.resume != "none";
+  if (explicit_resume && !c.checkpoint.init_from.empty()) {
+    fail_user("config",
+              "checkpoint.init_from: {}; the weights come from checkpoint.resume {} already; "
+              "remove one of the two",
+              c.checkpoint.init_from, c.checkpoint.resume);
+  }
+}
+
+}  // namespace
+
+void check_config(const Config& config) {
+  check_fields(config);
+  check_model(config.model);
+  check_parallel(config);
+  check_run(config);
+}
+
+MeshShape resolve_mesh(const Config& config, int world) {
+  const ParallelSection& p = config.parallel;
+  const int64_t fixed = int64_t{p.tp} * p.dp_replicate;
+  if (world < 1) fail("config", "{} ranks; must be at least 1", world);
+  if (p.dp_shard == 0) {
+    if (world % fixed != 0) {
+      const int64_t good = tp_must_divide(config.model);
+      const auto fits = [&](int64_t tp) {
+        return good % tp == 0 && world % (tp * p.dp_replicate) == 0;
+      };
+      fail_user("config",
+                "parallel: dp_replicate {} x tp {} = {} must divide the number of ranks, which is "
+                "{}; values of tp that would work with {} ranks: {}; or start a multiple of {} "
+                "ranks",
+                p.dp_replicate, p.tp, fixed, world, world, divisors(world, fits), fixed);
+    }
+    return {p.dp_replicate, static_cast<int>(world / fixed), p.tp};
+  }
+  if (fixed * p.dp_shard != world) {
+    const std::string fix = world % fixed == 0
+                                ? fmt::format("dp_shard: {} (or auto) would fit", world / fixed)
+                                : fmt::format("no dp_shard fits tp {} to {} ranks", p.tp, world);
+    fail_user("config",
+              "parallel: dp_replicate {} x dp_shard {} x tp {} = {} ranks, but {} are started; {}; "
+              "or start {} ranks",
+              p.dp_replicate, p.dp_shard, p.tp, fixed * p.dp_shard, world, fix, fixed * p.dp_shard);
+  }
+  return {p.dp_replicate, p.dp_shard, p.tp};
+}
+
+}  // namespace tessera

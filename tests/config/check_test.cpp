@@ -1,0 +1,136 @@
+// Rules between keys, each with the values that would work.
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "config_text.h"
+
+namespace tessera {
+namespace {
+
+using testing::expect_user_error;
+using testing::minimal;
+
+struct BadConfig {
+  std::vector<std::string> set;
+  std::vector<std::string> parts;
+};
+
+TEST(Check, RefusesCombinations) {
+  // Minimal: hidden 64, intermediate 192, 4 heads, vocabulary 256, 100 steps.
+  const std::vector<BadConfig> cases = {
+      {{"model.num_attention_heads=3"},
+       {"model.num_attention_heads: 3; must divide model.hidden_size 64", "1, 2, 4, 8, 16, 32"}},
+      {{"model.num_attention_heads=64"}, {"64 / 64 = 1", "must be even", "1, 2, 4, 8, 16, 32"}},
+      {{"model.num_key_value_heads=3"},
+       {"model.num_key_value_heads: 3; must divide model.num_attention_heads 4", "1, 2, 4"}},
+      {{"model.num_key_value_heads=8"}, {"model.num_key_value_heads: 8; must divide"}},
+      {{"parallel.tp=3"},
+       {"parallel.tp: 3; must divide model.num_attention_heads 4", "these work: 1, 2, 4"}},
+      {{"parallel.tp=4", "model.num_key_value_heads=2"},
+       {"parallel.tp: 4; must divide model.num_key_value_heads 2", "these work: 1, 2"}},
+      {{"parallel.tp=4", "model.intermediate_size=190"},
+       {"parallel.tp: 4; must divide model.intermediate_size 190", "these work: 1, 2"}},
+      {{"parallel.tp=2", "model.vocab_size=257"},
+       {"parallel.tp: 2; must divide model.vocab_size 257", "these work: 1"}},
+      {{"model.tie_word_embeddings=true"}, {"tied embeddings are not supported yet"}},
+      {{"parallel.zero=0"}, {"parallel.zero: 0; only 3 is built now"}},
+      {{"parallel.zero=1"}, {"only 3"}},
+      {{"parallel.zero=2"}, {"only 3"}},
+      {{"parallel.dp_replicate=2"}, {"parallel.dp_replicate: 2; only 1 is built now"}},
+      {{"device=cuda"}, {"device: cuda; this build computes on cpu only"}},
+      {{"precision.reduce=bf16"}, {"precision.reduce: bf16; only fp32"}},
+      {{"data.train=[]"}, {"data.train: []; must name at least one prefix"}},
+      {{"eval.every=10"}, {"eval.every: 10; validation needs data.valid"}},
+      {{"schedule.warmup_steps=200", "training.steps=20"},
+       {"schedule.warmup_steps: 200; must be at most training.steps 20"}},
+      {{"training.stop_after=101"},
+       {"training.stop_after: 101; must be at most training.steps 100"}},
+      {{"checkpoint.resume=a/step", "checkpoint.init_from=b/step"},
+       {"checkpoint.init_from: b/step", "checkpoint.resume a/step", "remove one"}},
+  };
+  for (const BadConfig& bad : cases) {
+    const Config config = minimal(bad.set);
+    expect_user_error([&] { check_config(config); }, bad.parts, bad.set[0]);
+  }
+}
+
+TEST(Check, AcceptsTheEdges) {
+  const std::vector<std::vector<std::string>> cases = {
+      {"parallel.tp=4"},
+      {"schedule.warmup_steps=100"},
+      {"schedule.warmup_steps=0", "training.steps=1"},
+      {"training.stop_after=100"},
+      {"training.log_every=0", "eval.every=0", "checkpoint.every=0", "checkpoint.keep=0"},
+      {"training.global_batch_size=7", "training.micro_batch_size=2"},  // weight-zero micro-batches
+      {"training.global_batch_size=1", "training.micro_batch_size=4"},
+      {"precision.params=bf16"},
+      {"memory.recompute=full"},
+      {"model.initializer_range=0"},
+      {"optimizer.betas=[0, 0]"},
+      {"checkpoint.init_from=b/step"},
+      {"checkpoint.resume=none", "checkpoint.init_from=b/step"},
+      {"eval.every=1", "data.valid=[v]"},
+  };
+  for (const auto& set : cases) {
+    SCOPED_TRACE(set[0]);
+    EXPECT_NO_THROW(check_config(minimal(set)));
+  }
+}
+
+TEST(Check, ConfigurationsMadeInCode) {
+  const auto refuse = [](auto change, const char* part) {
+    Config config = minimal();
+    change(config);
+    expect_user_error([&] { check_config(config); }, {part}, part);
+  };
+  refuse([](Config& c) { c.training.micro_batch_size = 0; },
+         "training.micro_batch_size: 0; must be");
+  refuse([](Config& c) { c.model.num_key_value_heads = 0; },
+         "model.num_key_value_heads: 0; must be");
+  refuse([](Config& c) { c.optimizer.lr = std::nan(""); }, "optimizer.lr: nan; must be");
+  refuse([](Config& c) { c.optimizer.beta2 = 1.0; }, "optimizer.betas: [0.9, 1.0]; must be");
+  refuse([](Config& c) { c.device = "tpu"; }, "device: (none of its words); must be cpu or cuda");
+  refuse([](Config& c) { c.run.dir = ""; }, "run.dir");
+  refuse([](Config& c) { c.run.seed = ~uint64_t{0}; }, "run.seed: -1");
+  refuse([](Config& c) { c.parallel.tp = -2; }, "parallel.tp: -2");
+  refuse([](Config& c) { c.eval.batches = 0; }, "eval.batches: 0");
+}
+
+TEST(Mesh, Resolves) {
+  EXPECT_EQ(resolve_mesh(minimal(), 1), (MeshShape{1, 1, 1}));
+  EXPECT_EQ(resolve_mesh(minimal(), 3), (MeshShape{1, 3, 1}));
+  EXPECT_EQ(resolve_mesh(minimal({"parallel.tp=2"}), 4), (MeshShape{1, 2, 2}));
+  EXPECT_EQ(resolve_mesh(minimal({"parallel.tp=4"}), 4), (MeshShape{1, 1, 4}));
+  EXPECT_EQ(resolve_mesh(minimal({"parallel.tp=2", "parallel.dp_shard=3"}), 6),
+            (MeshShape{1, 3, 2}));
+}
+
+TEST(Mesh, RefusesWorlds) {
+  const struct {
+    std::vector<std::string> set;
+    int world;
+    std::vector<std::string> parts;
+  } cases[] = {
+      {{"parallel.dp_shard=3", "parallel.tp=2"},
+       4,
+       {"dp_shard 3", "tp 2", "but 4 are started", "dp_shard: 2 (or auto) would fit",
+        "start 6 ranks"}},
+      {{"parallel.dp_shard=2", "parallel.tp=4"},
+       6,
+       {"= 8 ranks, but 6", "no dp_shard fits tp 4 to 6 ranks"}},
+      {{"parallel.tp=4"},
+       6,
+       {"tp 4 = 4 must divide the number of ranks, which is 6", "would work with 6 ranks: 1, 2",
+        "start a multiple of 4 ranks"}},
+      {{"parallel.tp=2"}, 1, {"tp 2", "which is 1", "would work with 1 ranks: 1"}},
+  };
+  for (const auto& bad : cases) {
+    const Config config = minimal(bad.set);
+    expect_user_error([&] { resolve_mesh(config, bad.world); }, bad.parts, bad.set[0]);
+  }
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,152 @@
+// model.config: a Hugging Face config.json as it is.
+
+#include <gtest/gtest.h>
+
+#include "config_text.h"
+
+namespace tessera {
+namespace {
+
+using testing::expect_user_error;
+using testing::TempDir;
+
+// As transformers 4 saves LlamaForCausalLM.
+const char* kLlama4 = R"({
+  "architectures": ["LlamaForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
+  "bos_token_id": 1, "eos_token_id": 2, "head_dim": 16, "hidden_act": "silu", "hidden_size": 64,
+  "initializer_range": 0.01, "intermediate_size": 192, "max_position_embeddings": 2048,
+  "mlp_bias": false, "model_type": "llama", "num_attention_heads": 4, "num_hidden_layers": 2,
+  "num_key_value_heads": 2, "pretraining_tp": 1, "rms_norm_eps": 1e-05, "rope_scaling": null,
+  "rope_theta": 500000, "tie_word_embeddings": false, "torch_dtype": "float32",
+  "transformers_version": "4.46.0", "use_cache": true, "vocab_size": 256})";
+
+const char* kTraining =
+    "run: {dir: a}\ndata: {train: [d], seq_len: 8}\ntraining: {steps: 1, global_batch_size: 1}\n";
+
+Config load_with(const TempDir& dir, const std::string& model,
+                 const std::vector<std::string>& overrides = {}) {
+  return load_config(dir.write("c.yaml", kTraining + model + "\n"), overrides);
+}
+
+Config load_json(const nlohmann::json& json) {
+  const TempDir dir;
+  dir.write("config.json", json.dump());
+  return load_with(dir, "model: {config: config.json}");
+}
+
+TEST(HfConfig, Transformers4) {
+  const TempDir dir;
+  std::filesystem::create_directory(dir.path() / "hf");
+  dir.write("hf/config.json", kLlama4);
+  const Config config = load_with(dir, "model: {config: hf/config.json}");  // relative to the YAML
+  check_config(config);
+  const LlamaConfig expected{.hidden_size = 64,
+                             .intermediate_size = 192,
+                             .num_hidden_layers = 2,
+                             .num_attention_heads = 4,
+                             .num_key_value_heads = 2,
+                             .vocab_size = 256,
+                             .rope_theta = 500000.0,
+                             .rms_norm_eps = 1e-5,
+                             .tie_word_embeddings = false,
+                             .initializer_range = 0.01};
+  EXPECT_EQ(config.model, expected);
+  // The resolved configuration stands on its own.
+  EXPECT_NE(to_yaml(config).find("type: llama\n  hidden_size: 64\n"), std::string::npos);
+  // On the command line a path starts from the current folder.
+  EXPECT_EQ(load_with(dir, "", {"model.config=" + (dir.path() / "hf/config.json").string()}).model,
+            expected);
+}
+
+TEST(HfConfig, DefaultsOfLlamaConfig) {
+  nlohmann::json json = nlohmann::json::parse(kLlama4);
+  for (const char* key : {"num_key_value_heads", "rope_theta", "rms_norm_eps", "initializer_range",
+                          "tie_word_embeddings", "head_dim", "hidden_act", "attention_bias"}) {
+    json.erase(key);
+  }
+  const LlamaConfig model = load_json(json).model;
+  EXPECT_EQ(model.num_key_value_heads, 4);
+  EXPECT_EQ(model.rope_theta, 10000.0);
+  EXPECT_EQ(model.rms_norm_eps, 1e-6);
+  EXPECT_EQ(model.initializer_range, 0.02);
+  EXPECT_FALSE(model.tie_word_embeddings);
+}
+
+TEST(HfConfig, Transformers5) {
+  nlohmann::json json = nlohmann::json::parse(kLlama4);
+  json.erase("rope_theta");
+  json.erase("rope_scaling");
+  json["rope_parameters"] = {{"rope_type", "default"}, {"rope_theta", 1234.5}};
+  EXPECT_EQ(load_json(json).model.rope_theta, 1234.5);
+}
+
+TEST(HfConfig, RefusesWhatTheModelCannotDo) {
+  const nlohmann::json null;
+  const struct {
+    const char* key;
+    nlohmann::json value;
+    std::vector<std::string> parts;
+  } cases[] = {
+      {"model_type", "mistral", {"model_type: \"mistral\"", "only \"llama\" is supported"}},
+      {"model_type", null, {"model_type: null"}},
+      {"hidden_act", "gelu", {"hidden_act: \"gelu\"", "only \"silu\""}},
+      {"attention_bias", true, {"attention_bias: true", "bias are not supported"}},
+      {"mlp_bias", true, {"mlp_bias: true", "bias are not supported"}},
+      {"attention_bias", "no", {"attention_bias: \"no\"", "true or false"}},
+      {"attention_dropout", 0.1, {"attention_dropout: 0.1", "only 0"}},
+      {"rope_scaling",
+       {{"rope_type", "llama3"}, {"factor", 8}},
+       {"rope_scaling: ", "llama3", "only rope_type \"default\""}},
+      {"rope_scaling", {{"type", "linear"}, {"factor", 2}}, {"rope_scaling: ", "linear"}},
+      {"rope_parameters", {{"rope_type", "yarn"}}, {"rope_parameters: ", "yarn"}},
+      {"rope_parameters", {{"rope_theta", "x"}}, {"rope_theta: \"x\"", "must be a number"}},
+      {"rope_parameters", "x", {"rope_parameters: \"x\""}},
+      {"partial_rotary_factor", 0.5, {"partial_rotary_factor: 0.5"}},
+      {"quantization_config", {{"bits", 4}}, {"quantized models"}},
+      {"head_dim", 32, {"head_dim: 32", "64 / 4"}},
+      {"hidden_size", null, {"hidden_size is missing"}},
+      {"hidden_size", 64.5, {"hidden_size: 64.5", "integer from 1"}},
+      {"hidden_size", "64", {"hidden_size: \"64\"", "integer from 1"}},
+      {"vocab_size", 0, {"vocab_size: 0", "integer from 1"}},
+      {"vocab_size", 4294967296, {"vocab_size: 4294967296", "2147483647"}},
+      {"rope_theta", "1e4", {"rope_theta: \"1e4\"", "must be a number"}},
+  };
+  for (const auto& bad : cases) {
+    nlohmann::json json = nlohmann::json::parse(kLlama4);
+    json[bad.key] = bad.value;
+    expect_user_error([&] { load_json(json); }, bad.parts, bad.key);
+    expect_user_error([&] { load_json(json); },
+                      {"[config] ", "config.json: ", "(model.config at ", "c.yaml:4:17"}, bad.key);
+  }
+}
+
+TEST(HfConfig, RefusesFilesAndOtherKeys) {
+  const TempDir dir;
+  dir.write("config.json", kLlama4);
+  dir.write("broken.json", "{\"hidden_size\": 64,\n\"a\" 1}");
+  dir.write("list.json", "[]");
+  const struct {
+    const char* model;
+    std::vector<std::string> parts;
+  } cases[] = {
+      {"model: {config: none.json}", {"none.json: cannot be read", "c.yaml:4:17"}},
+      {"model: {config: broken.json}", {"broken.json:2: not valid JSON"}},
+      {"model: {config: list.json}", {"list.json: must be a JSON object"}},
+      {"model: {config: .}", {"cannot be read"}},
+      {"model: {config: ''}", {"model.config: \"\""}},
+      {"model: {config: ~}", {"model.config: null"}},
+      {"model: {config: [a]}", {"model.config: a list"}},
+      {"model: {config: config.json, type: llama}",
+       {"c.yaml:4:30: model.type: beside model.config", "remove one"}},
+      {"model: {hidden_size: 64, config: config.json}",
+       {"c.yaml:4:9: model.hidden_size: beside model.config"}},
+  };
+  for (const auto& bad : cases) {
+    expect_user_error([&] { load_with(dir, bad.model); }, bad.parts, bad.model);
+  }
+  expect_user_error([&] { load_with(dir, "model: {config: config.json}", {"model.vocab_size=8"}); },
+                    {"--set model.vocab_size: model.vocab_size: beside model.config"}, "override");
+}
+
+}  // namespace
+}  // namespace tessera
