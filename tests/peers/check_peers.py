@@ -2,7 +2,8 @@
 
 For a model with as many kv heads as heads and one with fewer: import a random Hugging Face model, train
 20 steps at tp 2 x dp 2, train the same model in plain PyTorch, and compare every loss, gradient norm and
-weight, and the logits of the exported folder. Prints what it measured; exits with 1 if anything is off.
+weight, and the logits of the exported folder. Import followed by export must keep every bit, also of a
+model with tied embeddings. Prints what it measured; exits with 1 if anything is off.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ MODELS = {
     "tied": SIZES | {"num_hidden_layers": 2, "num_key_value_heads": 4, "rope_theta": 10000.0,
                      "tie_word_embeddings": True},
 }
+NOT_TRAINED = {"tied"}  # training refuses tied embeddings so far; converting them works
 
 
 class Checks:
@@ -147,7 +149,8 @@ def main() -> int:
             try:
                 tessera.run("checkpoint", "import", original, step_dir)
                 check_round_trip(checks, original, step_dir, folder)
-                check_training(checks, original, step_dir, data, folder)
+                if name not in NOT_TRAINED:
+                    check_training(checks, original, step_dir, data, folder)
             except (RuntimeError, OSError, KeyError) as error:  # the next model is still worth a look
                 checks.true(f"runs to its end: {error!r}".replace("\\n", "\n"), False)
     print(f"peers: {checks.passed} passed, {checks.failed} failed "
