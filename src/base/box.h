@@ -2,6 +2,8 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
+#include <utility>
 #include <vector>
 
 namespace tessera {
@@ -24,8 +26,8 @@ inline Box whole_box(const std::vector<int64_t>& shape) {
   return Box{std::vector<int64_t>(shape.size(), 0), shape};
 }
 
-// What one owner holds of a tensor: the elements [begin, end) of `box` in the box's row-major order.
-// Tensor parallelism gives the box, the slice of the flat bucket gives the interval.
+// What one owner holds of a tensor: the elements [begin, end) of `box` in the box's row-major
+// order. Tensor parallelism gives the box, the slice of the flat bucket gives the interval.
 struct BoxSlice {
   Box box;
   int64_t begin = 0;
@@ -46,5 +48,9 @@ struct SharedRun {
 // rising order of b_pos. Both boxes have the same number of dims.
 void for_each_shared_run(const BoxSlice& a, const BoxSlice& b,
                          const std::function<void(const SharedRun&)>& visit);
+
+// The range of a's positions from the first to past the last element that a and b have in common,
+// with whatever lies between; nullopt if they share nothing.
+std::optional<std::pair<int64_t, int64_t>> shared_span(const BoxSlice& a, const BoxSlice& b);
 
 }  // namespace tessera

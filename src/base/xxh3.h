@@ -1,0 +1,32 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+namespace tessera {
+
+// XXH3-64 of bytes that come in parts. Not cryptographic: it finds damage, not malice.
+class Xxh3 {
+ public:
+  Xxh3();
+  ~Xxh3();
+  Xxh3(Xxh3&&) noexcept;
+  Xxh3& operator=(Xxh3&&) noexcept;
+
+  void update(const void* data, size_t bytes);
+  // 16 lower-case hex digits of what came so far.
+  std::string hex() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+std::string xxh3_hex(const void* data, size_t bytes);
+
+// True for exactly 16 lower-case hex digits.
+bool is_xxh3_hex(const std::string& text);
+
+}  // namespace tessera
