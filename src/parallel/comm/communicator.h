@@ -37,15 +37,16 @@ class Work {
 
 // A group of ranks that communicate. Operations of one communicator run in the order in which they
 // are started, asynchronously to the caller; every rank of the group starts the same sequence.
-// Operations of different communicators may overlap. A communicator is used by one thread at a time.
+// Operations of different communicators may overlap. A communicator is used by one thread at a
+// time.
 //
 // Tensors are contiguous CPU tensors of fp64, fp32, bf16, fp16, int64, int32 or uint8; counts and
 // dtypes come from them. Neither inputs nor outputs may be touched until the Work is done.
 // Reductions add up in fixed rank order, bf16/fp16 in fp32 with one rounding at the end, so results
 // are bitwise the same on all ranks and in every run.
 //
-// Errors: UserError never; Error when arguments do not fit (message names both numbers), when a peer
-// failed (abort), or when a wait exceeds the time-out.
+// Errors: UserError never; Error when arguments do not fit (message names both numbers), when a
+// peer failed (abort), or when a wait exceeds the time-out.
 class Communicator {
  public:
   virtual ~Communicator() = default;
@@ -59,7 +60,8 @@ class Communicator {
 
   // out [n] <- sum over ranks of their in's slice number rank(); in [size * n].
   // out is of in's dtype, or fp32 where in is bf16/fp16 (half the bytes of an fp32 reduction and
-  // exactly its result, since the inputs are halves anyway). out may be in's own slice if dtypes agree.
+  // exactly its result, since the inputs are halves anyway). out may be in's own slice if dtypes
+  // agree.
   virtual Work reduce_scatter(at::Tensor out, at::Tensor in) = 0;
 
   // tensor <- reduction over ranks, in place.

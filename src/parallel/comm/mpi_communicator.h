@@ -7,8 +7,12 @@
 
 namespace tessera {
 
+class MpiResources;
+
 // MPI for the life of this object: MPI_Init_thread (MPI_THREAD_MULTIPLE, an Error if not provided)
 // and MPI_Finalize. On the error path call abort(): a rank that unwinds must not wait for peers.
+// Throws Error if the launcher announced several ranks but MPI sees one (srun without matching
+// PMI); TESSERA_ALLOW_SINGLE_RANK=1 in the environment permits it.
 class MpiRuntime {
  public:
   MpiRuntime(int* argc, char*** argv);
@@ -19,7 +23,14 @@ class MpiRuntime {
   // True when mpirun, srun or another MPI or PMIx launcher started this process.
   static bool launched();
 
+  // Ends the whole job.
   [[noreturn]] void abort(int exit_code);
+
+  // What communicators leave to be freed at the end; for the backend only.
+  MpiResources& resources() { return *resources_; }
+
+ private:
+  std::unique_ptr<MpiResources> resources_;
 };
 
 struct MpiOptions {
@@ -29,6 +40,8 @@ struct MpiOptions {
   bool shared_memory = true;
   // Bytes of the window per rank and communicator; larger tensors go through it in chunks.
   int64_t window_bytes = int64_t{4} << 20;
+  // MPI messages are split into pieces of at most this many bytes: MPI counts are int.
+  int64_t message_bytes = int64_t{1} << 30;
 };
 
 // All ranks of MPI_COMM_WORLD. The runtime outlives it and everything split from it.

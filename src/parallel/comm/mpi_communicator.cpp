@@ -1,0 +1,160 @@
+#include "parallel/comm/mpi_communicator.h"
+
+#include <mpi.h>
+
+#include <climits>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "parallel/comm/mpi_resources.h"
+#include "parallel/comm/mpi_transport.h"
+#include "parallel/comm/queued_communicator.h"
+#include "parallel/comm/self_group.h"
+#include "parallel/comm/shm_transport.h"
+
+namespace tessera {
+namespace {
+
+constexpr int64_t kAlignment = 64;
+
+// What all groups of one world have in common.
+struct World {
+  MpiResources* resources;
+  MpiOptions options;
+  std::shared_ptr<AbortState> abort;
+  std::shared_ptr<void> lease;
+};
+
+MPI_Comm node_of(MPI_Comm comm) {
+  MPI_Comm node = MPI_COMM_NULL;
+  check_mpi(MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node),
+            "MPI_Comm_split_type");
+  return node;
+}
+
+int size_of(MPI_Comm comm) {
+  int size = 0;
+  MPI_Comm_size(comm, &size);
+  return size;
+}
+
+int rank_of(MPI_Comm comm) {
+  int rank = 0;
+  MPI_Comm_rank(comm, &rank);
+  return rank;
+}
+
+// Collective over a communicator of one node: `bytes` on each rank, readable by all; the first
+// `cleared` bytes are zero.
+std::vector<std::byte*> allocate_window(MPI_Comm comm, int64_t bytes, int64_t cleared,
+                                        MpiResources& resources) {
+  MPI_Info info = MPI_INFO_NULL;
+  MPI_Info_create(&info);
+  MPI_Info_set(info, "alloc_shared_noncontig", "true");  // each segment near its rank
+  void* base = nullptr;
+  MPI_Win window = MPI_WIN_NULL;
+  const int code = MPI_Win_allocate_shared(bytes + kAlignment, 1, info, comm,
+                                           static_cast<void*>(&base), &window);
+  MPI_Info_free(&info);
+  if (code != MPI_SUCCESS)
+    fail("comm",
+         "a shared-memory window of {} bytes on each of {} ranks could not be allocated; enlarge "
+         "/dev/shm or switch the shared-memory path off",
+         bytes, size_of(comm));
+  resources.add(window);
+  std::vector<std::byte*> segments;
+  for (int r = 0; r < size_of(comm); ++r) {
+    MPI_Aint size = 0;
+    int unit = 0;
+    void* segment = nullptr;
+    check_mpi(MPI_Win_shared_query(window, r, &size, &unit, static_cast<void*>(&segment)),
+              "MPI_Win_shared_query");
+    // Mappings start at pages, so rounding up gives the same place in every process.
+    const auto address = reinterpret_cast<uintptr_t>(segment);
+    segments.push_back(static_cast<std::byte*>(segment) +
+                       (kAlignment - address % kAlignment) % kAlignment);
+  }
+  std::memset(segments[rank_of(comm)], 0, static_cast<size_t>(cleared));
+  check_mpi(MPI_Barrier(comm), "MPI_Barrier");
+  return segments;
+}
+
+// Takes `comm`. Collective over it.
+std::unique_ptr<Communicator> make_group(MPI_Comm comm, std::string name, const World& world);
+
+class MpiCommunicator final : public QueuedCommunicator {
+ public:
+  MpiCommunicator(MPI_Comm comm, std::string name, const World& world,
+                  std::shared_ptr<Transport> transport)
+      : QueuedCommunicator(rank_of(comm), size_of(comm), std::move(name), world.options.timeout,
+                           std::move(transport), world.abort),
+        comm_(comm),
+        world_(world) {}
+
+  std::unique_ptr<Communicator> split(int color, int key, std::string name) override {
+    check_color(*this, color);
+    // Runs after all that is queued, and with a time-out, which MPI_Comm_split has not: afterwards
+    // every rank is known to be here.
+    find_split_place(*this, color, key);
+    MPI_Comm part = MPI_COMM_NULL;
+    check_mpi(MPI_Comm_split(comm_, color, key, &part), "MPI_Comm_split");
+    return make_group(part, std::move(name), world_);
+  }
+
+ private:
+  MPI_Comm comm_;
+  World world_;
+};
+
+std::unique_ptr<Communicator> make_group(MPI_Comm comm, std::string name, const World& world) {
+  if (size_of(comm) == 1) {
+    MPI_Comm_free(&comm);
+    return make_self_communicator(std::move(name), world.abort);
+  }
+  check_mpi(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  world.resources->add(comm);
+  std::shared_ptr<Transport> transport;
+  bool one_node = false;
+  if (world.options.shared_memory) {
+    MPI_Comm node = node_of(comm);
+    one_node = size_of(node) == size_of(comm);
+    MPI_Comm_free(&node);
+  }
+  if (one_node) {
+    const int64_t window = world.options.window_bytes;
+    ShmTransport::check_window(name, size_of(comm), window);
+    auto segments = allocate_window(comm, ShmTransport::segment_bytes(size_of(comm), window),
+                                    ShmTransport::control_bytes(size_of(comm)), *world.resources);
+    transport =
+        std::make_shared<ShmTransport>(rank_of(comm), std::move(segments), window, world.lease);
+  } else {
+    transport = std::make_shared<MpiTransport>(comm, world.options.message_bytes, world.lease);
+  }
+  return std::make_unique<MpiCommunicator>(comm, std::move(name), world, std::move(transport));
+}
+
+}  // namespace
+
+std::unique_ptr<Communicator> make_mpi_world(MpiRuntime& runtime, MpiOptions options) {
+  if (options.message_bytes < 1 || options.message_bytes > INT_MAX)
+    fail("comm", "message_bytes is {}; it must be from 1 to {}", options.message_bytes, INT_MAX);
+  MpiResources& resources = runtime.resources();
+  MPI_Comm comm = MPI_COMM_NULL;
+  check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &comm), "MPI_Comm_dup");
+  // One abort flag per node, in shared memory whatever the options say.
+  std::shared_ptr<AbortState> abort;
+  if (size_of(comm) > 1) {
+    MPI_Comm node = node_of(comm);
+    MPI_Comm_set_errhandler(node, MPI_ERRORS_RETURN);
+    const auto segments = allocate_window(node, sizeof(AbortWords), sizeof(AbortWords), resources);
+    abort = std::make_shared<AbortState>(reinterpret_cast<AbortWords*>(segments[0]));
+    resources.add(node);
+  } else {
+    abort = std::make_shared<AbortState>();
+  }
+  return make_group(comm, "world", World{&resources, options, abort, resources.lease()});
+}
+
+}  // namespace tessera

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include "parallel/comm/communicator.h"
+#include "parallel/comm/operation_queue.h"
+#include "parallel/comm/transport.h"
+
+namespace tessera {
+
+// The part that the backends share: checks arguments and puts operations into the queue of a
+// transport. A backend adds split().
+class QueuedCommunicator : public Communicator {
+ public:
+  ~QueuedCommunicator() override;
+
+  Work all_gather(at::Tensor out, at::Tensor in) override;
+  Work reduce_scatter(at::Tensor out, at::Tensor in) override;
+  Work all_reduce(at::Tensor tensor, ReduceOp op) override;
+  Work broadcast(at::Tensor tensor, int root) override;
+  Work all_to_all(at::Tensor out, at::Tensor in) override;
+  Work send(at::Tensor tensor, int destination) override;
+  Work recv(at::Tensor tensor, int source) override;
+  Work barrier() override;
+  void abort(const std::string& reason) override;
+
+ protected:
+  QueuedCommunicator(int rank, int size, std::string name, std::chrono::milliseconds timeout,
+                     std::shared_ptr<Transport> transport, std::shared_ptr<AbortState> abort);
+
+  std::chrono::milliseconds timeout() const { return timeout_; }
+  const std::shared_ptr<AbortState>& abort_state() const { return abort_; }
+
+ private:
+  std::chrono::milliseconds timeout_;
+  std::shared_ptr<AbortState> abort_;
+  std::shared_ptr<OperationQueue> queue_;
+  int exceptions_at_birth_;
+};
+
+}  // namespace tessera

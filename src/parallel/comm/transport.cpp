@@ -1,0 +1,29 @@
+#include "parallel/comm/transport.h"
+
+#include "base/error.h"
+
+namespace tessera {
+
+Watch::Watch(const std::string& group, int rank, const Operation& op,
+             std::chrono::milliseconds timeout, const AbortState& abort,
+             const std::atomic<bool>& closing)
+    : group_(group),
+      rank_(rank),
+      op_(op),
+      timeout_(timeout),
+      deadline_(std::chrono::steady_clock::now() + timeout),
+      abort_(abort),
+      closing_(closing) {}
+
+std::string Watch::head() const {
+  return fmt::format("[comm] {}: {} #{} on rank {}", group_, op_.text(), op_.sequence, rank_);
+}
+
+void Watch::raise(const std::string& waiting_for) const {
+  if (abort_.raised()) throw Error(fmt::format("{} was aborted: {}", head(), abort_.reason()));
+  if (closing_.load(std::memory_order_relaxed))
+    throw Error(fmt::format("{} was given up: the communicator is gone", head()));
+  throw Error(fmt::format("{} timed out after {} ms: {}", head(), timeout_.count(), waiting_for));
+}
+
+}  // namespace tessera
