@@ -1,0 +1,58 @@
+#include "training/train.h"
+
+#include <CLI/CLI.hpp>
+#include <memory>
+
+#include "base/exit_codes.h"
+#include "cli/command_line.h"
+#include "cli/config_arguments.h"
+#include "cli/launch_environment.h"
+#include "cli/report_failure.h"
+#include "parallel/comm/checked_communicator.h"
+#include "parallel/comm/mpi_communicator.h"
+#include "parallel/comm/self_communicator.h"
+
+namespace tessera {
+namespace {
+
+int train_on(const Config& config, std::unique_ptr<Communicator> world) {
+  if (config.debug.check_collectives) world = make_checked(std::move(world));
+  const TrainOutcome outcome = train(config, std::move(world));
+  return outcome == TrainOutcome::kStoppedAfterSave ? kExitStopped : kExitDone;
+}
+
+// Everything that the configuration can be wrong about is found before MPI starts, by each rank for
+// itself. Then the objects of a run are locals, built in order and gone in reverse.
+int run_train(const ConfigArguments& arguments) {
+  const Config config = arguments.load();
+  const bool launched = MpiRuntime::launched();
+  const std::optional<int> ranks = launched ? LaunchEnvironment::read().ranks : 1;
+  if (ranks) resolve_mesh(config, *ranks);
+  if (!launched) return train_on(config, make_self_communicator());
+
+  MpiRuntime runtime(nullptr, nullptr);
+  int rank = 0;
+  try {
+    std::unique_ptr<Communicator> world = make_mpi_world(runtime);
+    rank = world->rank();
+    return train_on(config, std::move(world));
+  } catch (const std::exception& error) {
+    // Peers may be waiting for this rank in a collective: end the job, do not unwind into MPI.
+    runtime.abort(report_failure(error, rank));
+  }
+}
+
+}  // namespace
+
+void add_train_command(CLI::App& app, Action& action) {
+  CLI::App& command = add_command(
+      app, "train",
+      "Train as configured: on this process, or on all ranks of mpirun or srun. Goes on from the "
+      "newest checkpoint of the run folder unless checkpoint.resume says otherwise.");
+  const auto arguments = std::make_shared<ConfigArguments>();
+  arguments->add_to(command);
+  command.callback(
+      [&action, arguments] { action = [arguments] { return run_train(*arguments); }; });
+}
+
+}  // namespace tessera

@@ -1,0 +1,246 @@
+// The binary from outside: exit codes, help, and what reaches stdout and stderr.
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <cstdlib>
+#include <sstream>
+
+#include "config/config_text.h"
+
+namespace tessera {
+namespace {
+
+using testing::kMinimal;
+using testing::TempDir;
+
+struct Result {
+  int exit_code = -1;
+  std::string out;
+  std::string err;
+};
+
+std::string read_file(const std::filesystem::path& file) {
+  std::ifstream in(file, std::ios::binary);
+  std::stringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
+
+// Runs `TESSERA arguments` in `dir` through the shell, with no launcher's variables; `before` goes
+// in front of it (variables, mpirun).
+Result run(const TempDir& dir, const std::string& arguments, const std::string& before = "") {
+  const std::string command =
+      "cd '" + dir.path().string() + "' && env -u SLURM_PROCID -u SLURM_NTASKS OMP_NUM_THREADS=1 " +
+      before + " '" TESSERA_BINARY_DIR "/tessera' " + arguments + " >out.txt 2>err.txt </dev/null";
+  const int status = std::system(command.c_str());
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : 128, read_file(dir.path() / "out.txt"),
+          read_file(dir.path() / "err.txt")};
+}
+
+std::string mpirun(int ranks) {
+  return "timeout 60 mpirun --allow-run-as-root --oversubscribe --bind-to none -n " +
+         std::to_string(ranks);
+}
+
+int count(const std::string& text, const std::string& part) {
+  int n = 0;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++n;
+  return n;
+}
+
+#define EXPECT_HAS(text, part) \
+  EXPECT_NE((text).find(part), std::string::npos) << "no \"" << (part) << "\" in: " << (text)
+
+const char* const kCommands[] = {"",
+                                 "train",
+                                 "checkpoint",
+                                 "checkpoint consolidate",
+                                 "checkpoint inspect",
+                                 "checkpoint import",
+                                 "data",
+                                 "data pack",
+                                 "config",
+                                 "config check",
+                                 "config show",
+                                 "config keys"};
+
+TEST(Cli, HelpAndVersionEverywhere) {
+  const TempDir dir;
+  for (const std::string command : kCommands) {
+    SCOPED_TRACE(command);
+    const Result help = run(dir, command + " --help");
+    EXPECT_EQ(help.exit_code, 0);
+    EXPECT_HAS(help.out, "Usage: tessera" + (command.empty() ? "" : " " + command));
+    EXPECT_HAS(help.out, "--version");
+    EXPECT_HAS(help.out, "Exit codes: 0 done; 1 failed; 2");
+    EXPECT_EQ(help.err, "");
+    const Result version = run(dir, command + " --version");
+    EXPECT_EQ(version.exit_code, 0);
+    EXPECT_EQ(version.out, "tessera 0.1.0\n");
+    EXPECT_EQ(version.err, "");
+  }
+}
+
+TEST(Cli, WrongCommandLinesExitWith2) {
+  const TempDir dir;
+  const struct {
+    const char* arguments;
+    const char* part;
+    const char* hint;
+  } cases[] = {
+      {"", "subcommand is required", "Try `tessera --help`"},
+      {"trian c.yaml", "trian", "Try `tessera --help`"},
+      {"train", "CONFIG is required", "Try `tessera train --help`"},
+      {"train a.yaml b.yaml", "b.yaml", "Try `tessera train --help`"},
+      {"train c.yaml --steps 5", "--steps", "Try `tessera train --help`"},
+      {"train c.yaml --set", "--set", "Try `tessera train --help`"},
+      {"checkpoint", "subcommand is required", "Try `tessera checkpoint --help`"},
+      {"checkpoint consolidate step", "OUT_DIR is required", "checkpoint consolidate --help"},
+      {"checkpoint consolidate a b --dtype fp8", "fp8", "checkpoint consolidate --help"},
+      {"checkpoint consolidate a b --max-shard-size 5XB", "5XB", "consolidate --help"},
+      {"checkpoint inspect", "STEP_DIR is required", "checkpoint inspect --help"},
+      {"checkpoint import hf", "STEP_DIR is required", "checkpoint import --help"},
+      {"data pack", "INPUT is required", "data pack --help"},
+      {"data pack a.txt", "--out is required", "data pack --help"},
+      {"data pack a.txt --out p --valid-fraction 2", "valid-fraction", "data pack --help"},
+      {"config check c.yaml --ranks 0", "--ranks", "config check --help"},
+  };
+  for (const auto& c : cases) {
+    SCOPED_TRACE(c.arguments);
+    const Result result = run(dir, c.arguments);
+    EXPECT_EQ(result.exit_code, 2);
+    EXPECT_EQ(result.out, "");
+    EXPECT_EQ(result.err.substr(0, 7), "error: ");
+    EXPECT_HAS(result.err, c.part);
+    EXPECT_HAS(result.err, c.hint);
+  }
+}
+
+TEST(Cli, ConfigCommands) {
+  const TempDir dir;
+  dir.write("c.yaml", kMinimal);
+  const Result check = run(dir, "config check c.yaml --ranks 4 --set parallel.tp=2");
+  EXPECT_EQ(check.exit_code, 0) << check.err;
+  EXPECT_EQ(check.out, "c.yaml: ok, dp_replicate 1 x dp_shard 2 x tp 2\n");
+  EXPECT_EQ(run(dir, "config check c.yaml").out, "c.yaml: ok\n");
+  // An option before CONFIG does not take it for another value.
+  const Result show = run(dir, "config show --set training.steps=5 --set=optimizer.lr=0.5 c.yaml");
+  EXPECT_EQ(show.exit_code, 0) << show.err;
+  EXPECT_HAS(show.out, "\n  steps: 5\n");
+  EXPECT_HAS(show.out, "\n  lr: 0.5\n");
+  dir.write("resolved.yaml", show.out);
+  EXPECT_EQ(run(dir, "config show resolved.yaml").out, show.out);
+  EXPECT_EQ(run(dir, "config show c.yaml --set 'data.train=[a b, c]'").out.find("\"a b\", c") ==
+                std::string::npos,
+            false);
+  const Result mesh = run(dir, "config check c.yaml --ranks 6 --set parallel.tp=4");
+  EXPECT_EQ(mesh.exit_code, 2);
+  EXPECT_EQ(mesh.out, "");
+  EXPECT_HAS(mesh.err, "would work with 6 ranks: 1, 2");
+  EXPECT_HAS(run(dir, "config keys").out, "training.steps");
+  EXPECT_HAS(run(dir, "config keys --markdown").out, "| `steps` |");
+}
+
+TEST(Cli, WrongConfigurationsExitWith2) {
+  const TempDir dir;
+  dir.write("c.yaml", std::string(kMinimal) + "optimizer: {lerning_rate: 1e-3}\n");
+  dir.write("empty.yaml", "");
+  dir.write("good.yaml", kMinimal);
+  const struct {
+    const char* arguments;
+    const char* part;
+  } cases[] = {
+      {"train c.yaml", "error: [config] c.yaml:16:13: optimizer.lerning_rate: unknown key"},
+      {"config check c.yaml", "error: [config] c.yaml:16:13: optimizer.lerning_rate"},
+      {"config show c.yaml", "error: [config] c.yaml:16:13: optimizer.lerning_rate"},
+      {"train empty.yaml", "error: [config] empty.yaml:1:1: empty configuration"},
+      {"train none.yaml", "error: [config] none.yaml: cannot be opened"},
+      {"train good.yaml --set parallel.tp=3", "error: [config] parallel.tp: 3; must divide"},
+      {"train good.yaml --set parallel.tp=2",
+       "tp 2 = 2 must divide the number of ranks, which is 1"},
+      {"train good.yaml --set training.steps=1e3", "error: [config] --set training.steps: "},
+  };
+  for (const auto& c : cases) {
+    SCOPED_TRACE(c.arguments);
+    const Result result = run(dir, c.arguments);
+    EXPECT_EQ(result.exit_code, 2);
+    EXPECT_EQ(result.out, "");
+    EXPECT_HAS(result.err, c.part);
+    EXPECT_EQ(count(result.err, "\n"), 1) << result.err;
+    EXPECT_FALSE(std::filesystem::exists(dir.path() / "runs")) << "nothing is made before that";
+  }
+}
+
+TEST(Cli, WrongConfigurationsAreToldOnceByAllRanks) {
+  const TempDir dir;
+  dir.write("tab.yaml", "a:\n\tb: 1");
+  dir.write("good.yaml", kMinimal);
+  const struct {
+    const char* arguments;
+    std::vector<std::string> parts;
+  } cases[] = {
+      {"train tab.yaml", {"error: [config] tab.yaml:2:3: not valid YAML"}},
+      {"train good.yaml --set parallel.tp=2 --set parallel.dp_shard=3",
+       {"dp_shard 3", "tp 2", "but 4 are started"}},
+  };
+  for (const auto& c : cases) {
+    SCOPED_TRACE(c.arguments);
+    const Result result = run(dir, c.arguments, mpirun(4));
+    EXPECT_EQ(result.exit_code, 2) << result.err;
+    EXPECT_EQ(count(result.err, "error: "), 1) << result.err;
+    for (const std::string& part : c.parts) EXPECT_HAS(result.err, part);
+  }
+}
+
+TEST(Cli, ARankThatFailsAloneIsNamed) {
+  const TempDir dir;
+  dir.write("good.yaml", kMinimal);
+  // Only rank 1's folder lacks the file; the other rank waits for nothing and reports nothing
+  // wrong.
+  dir.write("alone.sh",
+            "#!/bin/sh\nif [ \"$OMPI_COMM_WORLD_RANK\" = 1 ]; then cd /; else sleep 30; fi\n"
+            "exec \"$@\"\n");
+  const Result result = run(dir, "config check good.yaml", mpirun(2) + " sh alone.sh");
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_EQ(count(result.err, "error: "), 1) << result.err;
+  EXPECT_HAS(result.err, "error: rank 1: [config] good.yaml: cannot be opened");
+}
+
+TEST(Cli, SlurmTasksWithoutMpiAreRefused) {
+  const TempDir dir;
+  dir.write("good.yaml", kMinimal);
+  const Result result =
+      run(dir, "train good.yaml", "SLURM_PROCID=0 SLURM_NTASKS=4 SLURM_JOB_ID=1 timeout 60");
+  EXPECT_NE(result.exit_code, 0);
+  EXPECT_HAS(result.err, "--mpi=pmix");
+}
+
+TEST(Cli, DataPack) {
+  const TempDir dir;
+  dir.write("a.txt", "hello\nworld\n");
+  const Result result = run(dir, "data pack a.txt --out p --per-line");
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(result.out, "wrote p.bin and .idx: 2 documents, 12 tokens\n");
+  EXPECT_EQ(read_file(dir.path() / "p.bin"), "hello\nworld\n");
+  const Result missing = run(dir, "data pack none.txt --out q");
+  EXPECT_EQ(missing.exit_code, 2);
+  EXPECT_HAS(missing.err, "none.txt");
+}
+
+TEST(Cli, CheckpointErrorsExitWith2) {
+  const TempDir dir;
+  for (const std::string arguments : {"checkpoint inspect none", "checkpoint consolidate none out",
+                                      "checkpoint import none out"}) {
+    SCOPED_TRACE(arguments);
+    const Result result = run(dir, arguments);
+    EXPECT_EQ(result.exit_code, 2) << result.err;
+    EXPECT_EQ(result.err.substr(0, 8), "error: [");
+    EXPECT_HAS(result.err, "none");
+    EXPECT_FALSE(std::filesystem::exists(dir.path() / "out"));
+  }
+  EXPECT_HAS(run(dir, "checkpoint consolidate a b --max-shard-size 0").err, "--max-shard-size: 0");
+}
+
+}  // namespace
+}  // namespace tessera
