@@ -1,0 +1,83 @@
+#pragma once
+
+// Cases in which an operation fails, for backends of several ranks. Each takes a world of its own,
+// which is unusable afterwards.
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "parallel/comm/cases.h"
+#include "parallel/comm/checked_communicator.h"
+
+namespace tessera::testing {
+
+// Ranks call different things; all of them get the same message. Returns it.
+inline std::string mismatch_case(Communicator& checked) {
+  const auto tensor = at::zeros({checked.rank() == 1 ? 5 : 4}, at::kFloat);
+  checked.barrier().wait();
+  const std::string text = error_of([&] { checked.all_reduce(tensor, ReduceOp::kSum).wait(); });
+  expect_contains(text, "ranks disagree: rank 0 called all_reduce(sum, Float, 4 elements)");
+  expect_contains(text, "rank 1 called all_reduce(sum, Float, 5 elements) as collective #1");
+  // Out of step: nothing works any more, and says why.
+  expect_contains(error_of([&] { checked.barrier().wait(); }), "ranks disagree");
+  return text;
+}
+
+// One rank calls another collective, one that is otherwise alike.
+inline void wrong_operation_case(Communicator& checked) {
+  const auto tensor = at::zeros({4}, at::kFloat);
+  const std::string text = error_of([&] {
+    if (checked.rank() == 0)
+      checked.broadcast(tensor, 1).wait();
+    else
+      checked.all_reduce(tensor, ReduceOp::kMax).wait();
+  });
+  expect_contains(text, "rank 0 called broadcast(Float, 4 elements, root 1)");
+  expect_contains(text, "rank 1 called all_reduce(max, Float, 4 elements)");
+}
+
+inline void wrong_pair_case(Communicator& checked) {
+  if (checked.rank() > 1) return;
+  const std::string text = error_of([&] {
+    if (checked.rank() == 0)
+      checked.send(at::zeros({4}, at::kFloat), 1).wait();
+    else
+      checked.recv(at::zeros({4}, at::kDouble), 0).wait();
+  });
+  expect_contains(text, "rank 0 called send(Float, 4 elements, to 1)");
+  expect_contains(text, "rank 1 called recv(Double, 4 elements, from 0)");
+}
+
+// The last rank stays away; the others' wait ends and names it. `world` has a short time-out.
+inline void timeout_case(Communicator& world) {
+  const int absent = world.size() - 1;
+  if (world.rank() == absent) return;
+  world.barrier();  // never done
+  const std::string text =
+      error_of([&] { world.all_reduce(at::ones({100000}, at::kFloat), ReduceOp::kSum).wait(); });
+  expect_contains(text, "barrier #0 on rank " + std::to_string(world.rank()) + " timed out after");
+  expect_contains(text, world.name());
+}
+
+inline void receive_timeout_case(Communicator& world) {
+  if (world.rank() != 0) return;
+  const std::string text = error_of([&] { world.recv(at::zeros({10}, at::kFloat), 1).wait(); });
+  expect_contains(text, "recv(Float, 10 elements, from 1) #0 on rank 0 timed out after");
+}
+
+// Rank 0 aborts while the others wait: they wake long before their time-out of minutes.
+inline void abort_case(Communicator& world) {
+  if (world.rank() == 0) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    world.abort("the tests say so");
+  }
+  // On rank 0 this comes later than the abort, and fails as well.
+  const auto text = error_of([&] { world.all_reduce(at::ones({10}), ReduceOp::kSum).wait(); });
+  expect_contains(text, "on rank " + std::to_string(world.rank()));
+  expect_contains(text, "was aborted: the tests say so");
+}
+
+}  // namespace tessera::testing

@@ -1,0 +1,117 @@
+#include "parallel/comm/mpi_communicator.h"
+
+#include <gtest/gtest.h>
+#include <mpi.h>
+
+#include "parallel/comm/failure_cases.h"
+#include "support/mpi_test.h"
+
+namespace tessera {
+namespace {
+
+using namespace testing;
+
+// The shared-memory path and plain MPI, each as in production and with buffers so small that nearly
+// every tensor is split.
+struct Path {
+  const char* name;
+  MpiOptions options;
+};
+
+constexpr std::chrono::seconds kPatience{120};
+const Path kPaths[] = {
+    {"SharedMemory", {.timeout = kPatience, .window_bytes = 256 << 10}},
+    {"SharedMemorySmallWindow", {.timeout = kPatience, .window_bytes = 4096}},
+    {"Messages", {.timeout = kPatience, .shared_memory = false}},
+    {"SmallMessages", {.timeout = kPatience, .shared_memory = false, .message_bytes = 1000}}};
+
+class MpiRanks : public ::testing::TestWithParam<Path> {
+ protected:
+  std::unique_ptr<Communicator> world(MpiOptions options = GetParam().options) {
+    return make_mpi_world(mpi_runtime(), options);
+  }
+  // The world with a time-out that is meant to be reached.
+  std::unique_ptr<Communicator> impatient() {
+    MpiOptions options = GetParam().options;
+    options.timeout = std::chrono::milliseconds(300);
+    return world(options);
+  }
+  // Failing cases are left one by one: no rank may enter the next before all have left this one.
+  void TearDown() override { MPI_Barrier(MPI_COMM_WORLD); }
+};
+
+TEST_P(MpiRanks, PassesEveryCase) {
+  all_cases(*world());
+}
+
+TEST_P(MpiRanks, HasTheRanksOfMpi) {
+  int rank = -1, size = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  const auto all = world();
+  EXPECT_EQ(all->rank(), rank);
+  EXPECT_EQ(all->size(), size);
+  EXPECT_EQ(all->name(), "world");
+  EXPECT_TRUE(MpiRuntime::launched());
+}
+
+TEST_P(MpiRanks, CheckedPassesGoodCalls) {
+  const auto checked = make_checked(world());
+  split_case(*checked);
+  overlap_case(*checked);
+  send_recv_case(*checked);
+  argument_case(*checked);
+}
+
+TEST_P(MpiRanks, CheckedNamesWhoCalledWhat) {
+  const auto good = world();
+  if (good->size() == 1) return;  // nobody to disagree with
+  const auto text = mismatch_case(*make_checked(good->split(0, good->rank(), "tp")));
+  // The same on every rank.
+  auto mine = at::zeros({2000}, at::kByte);
+  std::copy(text.begin(), text.end(), mine.mutable_data_ptr<uint8_t>());
+  auto first = mine.clone();
+  good->broadcast(first, 0).wait();
+  EXPECT_TRUE(same(first, mine)) << text;
+}
+
+TEST_P(MpiRanks, CheckedSeesAnotherOperation) {
+  const auto checked = make_checked(world());
+  if (checked->size() == 2) wrong_operation_case(*checked);
+  if (checked->size() > 2) wrong_pair_case(*checked);
+}
+
+TEST_P(MpiRanks, TimeoutOfARankThatNeverComes) {
+  const auto group = impatient();
+  if (group->size() == 1) return;
+  timeout_case(*group);
+  MPI_Barrier(MPI_COMM_WORLD);
+  if (group->size() == 2) receive_timeout_case(*impatient());
+}
+
+TEST_P(MpiRanks, AbortWakesWaitingPeers) {
+  abort_case(*world());
+}
+
+// A new world works after others have failed.
+TEST_P(MpiRanks, WorksAfterFailures) {
+  const auto all = world();
+  all->barrier().wait();
+  all_reduce_case(*all);
+}
+
+TEST_P(MpiRanks, OptionsAreChecked) {
+  MpiOptions options = GetParam().options;
+  options.message_bytes = int64_t{1} << 40;
+  expect_contains(error_of([&] { world(options); }), "message_bytes is 1099511627776");
+  options = GetParam().options;
+  options.window_bytes = 100;
+  if (options.shared_memory && world()->size() > 1)
+    expect_contains(error_of([&] { world(options); }), "a window of 100 bytes is too small");
+}
+
+INSTANTIATE_TEST_SUITE_P(Paths, MpiRanks, ::testing::ValuesIn(kPaths),
+                         [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace tessera

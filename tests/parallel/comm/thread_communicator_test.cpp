@@ -1,0 +1,172 @@
+#include "parallel/comm/thread_communicator.h"
+
+#include <gtest/gtest.h>
+
+#include <mutex>
+#include <set>
+#include <stdexcept>
+
+#include "parallel/comm/failure_cases.h"
+
+namespace tessera {
+namespace {
+
+using namespace testing;
+
+class ThreadRanks : public ::testing::TestWithParam<int> {
+ protected:
+  void run(void (*body)(Communicator&)) { run_thread_ranks(GetParam(), body); }
+};
+
+TEST_P(ThreadRanks, AllGather) {
+  run(all_gather_case);
+}
+TEST_P(ThreadRanks, ReduceScatter) {
+  run(reduce_scatter_case);
+}
+TEST_P(ThreadRanks, AllReduce) {
+  run(all_reduce_case);
+}
+TEST_P(ThreadRanks, Broadcast) {
+  run(broadcast_case);
+}
+TEST_P(ThreadRanks, AllToAll) {
+  run(all_to_all_case);
+}
+TEST_P(ThreadRanks, SendAndRecv) {
+  run(send_recv_case);
+}
+TEST_P(ThreadRanks, Split) {
+  run(split_case);
+}
+TEST_P(ThreadRanks, TwoGroupsOverlap) {
+  run(overlap_case);
+}
+TEST_P(ThreadRanks, DroppedWorksRun) {
+  run(dropped_work_case);
+}
+TEST_P(ThreadRanks, LongSequence) {
+  run(sequence_case);
+}
+TEST_P(ThreadRanks, ArgumentsAreChecked) {
+  run(argument_case);
+}
+
+// The decorator changes nothing for calls that agree.
+TEST_P(ThreadRanks, CheckedPassesGoodCalls) {
+  run_thread_ranks(GetParam(), [](Communicator& world) {
+    const auto checked = make_checked(world.split(0, world.rank(), "checked"));
+    EXPECT_EQ(checked->size(), world.size());
+    split_case(*checked);
+    overlap_case(*checked);
+    send_recv_case(*checked);
+    sequence_case(*checked);
+    argument_case(*checked);
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, ThreadRanks, ::testing::Values(1, 2, 3, 4));
+
+TEST(ThreadFailures, CheckedNamesWhoCalledWhat) {
+  std::mutex mutex;
+  std::set<std::string> texts;
+  run_thread_ranks(3, [&](Communicator& world) {
+    const auto checked = make_checked(world.split(0, world.rank(), "tp"));
+    const auto text = mismatch_case(*checked);
+    std::lock_guard lock(mutex);
+    texts.insert(text);
+  });
+  EXPECT_EQ(texts.size(), 1u);  // the same on every rank
+}
+
+TEST(ThreadFailures, CheckedSeesAnotherOperation) {
+  run_thread_ranks(2, [](Communicator& world) {
+    wrong_operation_case(*make_checked(world.split(0, world.rank(), "tp")));
+  });
+}
+
+TEST(ThreadFailures, CheckedComparesSendWithRecv) {
+  run_thread_ranks(3, [](Communicator& world) {
+    wrong_pair_case(*make_checked(world.split(0, world.rank(), "tp")));
+  });
+}
+
+TEST(ThreadFailures, CheckedNamesTheRankThatDoesNotCome) {
+  const auto body = [](Communicator& world) {
+    const auto checked = make_checked(world.split(0, world.rank(), "tp"));
+    if (world.rank() == 1) return;
+    const auto text = error_of([&] { checked->broadcast(at::zeros({3}), 0).wait(); });
+    expect_contains(text, "tp: broadcast(Float, 3 elements, root 0) #0 on rank ");
+    expect_contains(text, "could not be compared");
+    expect_contains(text, "rank 1 did not come");
+  };
+  run_thread_ranks(3, body, {.timeout = std::chrono::milliseconds(300)});
+}
+
+TEST(ThreadFailures, TimeoutNamesTheAbsentRank) {
+  const auto body = [](Communicator& world) {
+    timeout_case(world);
+    if (world.rank() != 0) return;
+    expect_contains(error_of([&] { world.barrier().wait(); }), "rank 2 did not come");
+  };
+  run_thread_ranks(3, body, {.timeout = std::chrono::milliseconds(200)});
+  run_thread_ranks(2, receive_timeout_case, {.timeout = std::chrono::milliseconds(200)});
+}
+
+TEST(ThreadFailures, AbortWakesWaitingPeers) {
+  run_thread_ranks(3, abort_case);
+}
+
+TEST(ThreadFailures, AbortReachesSplitsAndGroupsOfOne) {
+  run_thread_ranks(2, [](Communicator& world) {
+    const auto pair = world.split(0, 0, "pair");
+    const auto alone = world.split(world.rank(), 0, "alone");
+    world.barrier().wait();
+    if (world.rank() == 0) pair->abort("enough");
+    expect_contains(error_of([&] { pair->barrier().wait(), pair->barrier().wait(); }), "enough");
+    expect_contains(error_of([&] { alone->barrier().wait(); }), "enough");
+  });
+}
+
+// The first error is thrown again, as its own type; peers that wait are freed by it.
+TEST(ThreadFailures, FirstErrorIsRethrown) {
+  std::atomic<int> aborted{0};
+  try {
+    run_thread_ranks(4, [&](Communicator& world) {
+      if (world.rank() == 2) throw std::out_of_range("rank 2 had enough");
+      try {
+        world.barrier().wait();
+      } catch (const Error& e) {
+        expect_contains(e.what(), "rank 2 failed: rank 2 had enough");
+        ++aborted;
+        throw;
+      }
+    });
+    FAIL() << "no error";
+  } catch (const std::out_of_range& e) {
+    EXPECT_STREQ(e.what(), "rank 2 had enough");
+  }
+  EXPECT_EQ(aborted.load(), 3);
+}
+
+// A rank that unwinds with operations under way gets away from its communicators at once.
+TEST(ThreadFailures, UnwindingDoesNotWait) {
+  const auto start = std::chrono::steady_clock::now();
+  EXPECT_THROW(run_thread_ranks(2,
+                                [](Communicator& world) {
+                                  const auto pair = world.split(0, 0, "pair");
+                                  if (world.rank() == 1) return;
+                                  pair->all_reduce(at::ones({10}), ReduceOp::kSum);
+                                  throw std::runtime_error("unwinding");
+                                }),
+               std::runtime_error);
+  // The time-out is a minute; this only tells waiting it out from not waiting.
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(30));
+}
+
+TEST(ThreadFailures, NoRanksIsAnError) {
+  expect_contains(error_of([] { run_thread_ranks(0, [](Communicator&) {}); }), "0 ranks");
+}
+
+}  // namespace
+}  // namespace tessera
