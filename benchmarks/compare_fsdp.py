@@ -166,16 +166,21 @@ def main() -> int:
     warm_page_cache()
     cases = [Case(size, dtype, dp, tp) for size in arguments.sizes for dtype in arguments.dtypes
              for dp, tp in arguments.meshes]
-    rows, results = [], []
+    rows, results, failed = [], [], []
     with tempfile.TemporaryDirectory(prefix="tessera-benchmark-data-") as temporary:
         data = {size: write_data(Path(temporary), size) for size in arguments.sizes}
         print(HEADER, flush=True)
         for case in cases:
             steps = arguments.steps or STEPS[case.size]
             runs: dict[str, list[Run]] = {side: [] for side in arguments.sides}
-            for _ in range(arguments.rounds):
-                for side in arguments.sides:
-                    runs[side].append(measure(side, case, steps, data[case.size]))
+            try:
+                for _ in range(arguments.rounds):
+                    for side in arguments.sides:
+                        runs[side].append(measure(side, case, steps, data[case.size]))
+            except RuntimeError as error:  # the other rows are still worth having
+                failed.append(case)
+                print(f"{case}: FAILED: {error}", flush=True)
+                continue
             floor_ms = step_floor_ms(SIZES[case.size], case.dtype, case.dp, case.tp)
             summaries = {side: summarize(of_side) for side, of_side in runs.items()}
             rows.append(row(case, floor_ms, summaries))
@@ -190,7 +195,7 @@ def main() -> int:
     if arguments.output:
         arguments.output.parent.mkdir(parents=True, exist_ok=True)
         arguments.output.write_text(json.dumps(results, indent=1) + "\n")
-    return 0
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":
