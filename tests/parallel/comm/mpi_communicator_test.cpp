@@ -111,7 +111,7 @@ TEST_P(MpiRanks, OptionsAreChecked) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Paths, MpiRanks, ::testing::ValuesIn(kPaths),
-                         [](const auto& info) { return info.param.name; });
+                         [](const auto& path) { return path.param.name; });
 
 }  // namespace
 }  // namespace tessera
