@@ -1,11 +1,13 @@
 #include "cli/command_line.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
 #include <iostream>
 
 #include "base/exit_codes.h"
+#include "config/nearest.h"
 
 namespace tessera {
 namespace {
@@ -15,6 +17,19 @@ constexpr const char* kVersion = "tessera " TESSERA_VERSION;
 constexpr const char* kExitCodes =
     "Exit codes: 0 done; 1 failed; 2 the command line, configuration, data or checkpoint is wrong; "
     "3 stopped on request after a save, start again to go on.";
+
+// CLI11's message, except where a command has a wrong name: it would only say that one is missing.
+std::string what_is_wrong(const CLI::App& at, const CLI::ParseError& error) {
+  std::vector<std::string> names;
+  for (const CLI::App* command : at.get_subcommands({})) names.push_back(command->get_name());
+  const std::vector<std::string> left = at.remaining();
+  if (names.empty() || left.empty() || left[0].starts_with("-")) return error.what();
+  const int near = nearest(left[0], names);
+  return fmt::format(
+      "unknown command {}; {}commands: {}", left[0],
+      near < 0 ? "" : fmt::format("did you mean {}? ", names[static_cast<size_t>(near)]),
+      fmt::join(names, ", "));
+}
 
 }  // namespace
 
@@ -40,12 +55,13 @@ int run_command_line(int argc, const char* const* argv) {
   } catch (const CLI::Success& request) {  // --help, --version
     return app.exit(request);
   } catch (const CLI::ParseError& error) {
+    const CLI::App* at = &app;
     std::string command = "tessera";
-    for (const CLI::App* at = &app; !at->get_subcommands().empty();) {
+    while (!at->get_subcommands().empty()) {
       at = at->get_subcommands().back();
       command += " " + at->get_name();
     }
-    std::cerr << fmt::format("error: {}\nTry `{} --help`.\n", error.what(), command);
+    std::cerr << fmt::format("error: {}\nTry `{} --help`.\n", what_is_wrong(*at, error), command);
     return kExitUserError;
   }
   return action();
