@@ -1,9 +1,7 @@
 #pragma once
 
 #include <array>
-#include <cmath>
 #include <cstdint>
-#include <numbers>
 #include <string_view>
 
 namespace tessera {
@@ -31,22 +29,17 @@ class Philox {
     return c;
   }
 
-  // Standard normal number of element `index` of stream `stream` (Box-Muller; one block gives four).
-  double normal(uint64_t stream, uint64_t index) const {
-    const auto words = block(index / 4, stream);
-    const int pair = (index % 4) / 2;
-    const double u = (words[2 * pair] + 0.5) * 0x1p-32;  // in (0, 1)
-    const double v = (words[2 * pair + 1] + 0.5) * 0x1p-32;
-    const double radius = std::sqrt(-2.0 * std::log(u));
-    const double angle = 2.0 * std::numbers::pi * v;
-    return radius * (index % 2 == 0 ? std::cos(angle) : std::sin(angle));
-  }
+  // out[i] <- std * the standard normal number of element first + i of stream `stream`, for i <
+  // count. Box-Muller; a block gives the four numbers of elements 4k .. 4k+3, so each number
+  // depends on (key, stream, element) alone, wherever a run of elements starts.
+  void normals(uint64_t stream, uint64_t first, double std, float* out, int64_t count) const;
 
  private:
   uint64_t key_;
 };
 
-// 64-bit FNV-1a: names a random stream after a parameter. Fixed for ever: it decides initial weights.
+// 64-bit FNV-1a: names a random stream after a parameter. Fixed for ever: it decides initial
+// weights.
 constexpr uint64_t stream_of(std::string_view name) {
   uint64_t hash = 0xcbf29ce484222325;
   for (char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;

@@ -83,6 +83,11 @@ int64_t FlatBucket::slot_bytes() const {
   return resident_ ? 0 : numel_ * static_cast<int64_t>(c10::elementSize(dtype_));
 }
 
+int64_t FlatBucket::state_bytes() const {
+  return static_cast<int64_t>(master_.nbytes() + grad_.nbytes() + exp_avg_.nbytes() +
+                              exp_avg_sq_.nbytes());
+}
+
 void FlatBucket::start_gather(void* slot) {
   if (resident_) return;
   full_.point_at(slot);
@@ -118,7 +123,7 @@ void FlatBucket::start_reduce(bool first, const at::Tensor& staging) {
 void FlatBucket::wait_reduce() {
   std::exchange(reduce_, {}).wait();
   if (staging_.defined()) kernels::add_into(grad_, staging_);
-  staging_ = {};
+  staging_ = at::Tensor();
   if (!resident_) full_grad_.release(nullptr);
 }
 

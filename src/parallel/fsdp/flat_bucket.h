@@ -43,6 +43,8 @@ class FlatBucket {
   int64_t numel() const { return numel_; }
   int64_t shard_numel() const { return numel_ / mesh_.dp_shard(); }
   int64_t slot_bytes() const;
+  // Bytes of master, gradient and moments on this rank.
+  int64_t state_bytes() const;
   bool resident() const { return resident_; }
   const std::vector<Segment>& segments() const { return segments_; }
 

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+namespace tessera {
+
+// Rotary tables of positions 0 .. seq_len-1, fp32 [S, D/2] (Su et al. 2021).
+struct RopeTable {
+  RopeTable(int64_t seq_len, int64_t head_dim, double theta);
+
+  at::Tensor cos;
+  at::Tensor sin;
+};
+
+struct AttentionShape {
+  int64_t batch;
+  int64_t seq_len;
+  int64_t heads;     // of this rank
+  int64_t kv_heads;  // of this rank; divides heads
+  int64_t head_dim;
+};
+
+// Causal grouped-query attention with rotary positions (Ainslie et al. 2023). qkv [B*S, (heads + 2
+// kv_heads) * D] holds q, k, v heads side by side -> [B*S, heads * D]. qkv is consumed: q and k are
+// rotated in place, so the caller must not read it again.
+at::Tensor causal_attention(const at::Tensor& qkv, const AttentionShape& shape,
+                            const RopeTable& rope);
+
+}  // namespace tessera

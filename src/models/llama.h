@@ -1,0 +1,26 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "models/llama_config.h"
+#include "parallel/executor/stage.h"
+#include "parallel/mesh.h"
+
+namespace tessera {
+
+// Llama (Touvron et al. 2023) as a chain of stages: embedding, num_hidden_layers blocks, head with
+// loss. Parameters carry Hugging Face's names. `mesh` outlives the stages. seq_len fixes the rotary
+// tables.
+//
+//   tokens [B, S] -> x [B*S, H]
+//   block: x -> x + o_proj(attention(qkv_proj(norm(x)))) -> x +
+//   down_proj(swiglu(gate_up_proj(norm(x)))) head:  x -> sum over tokens of weight *
+//   cross_entropy(lm_head(norm(x)), target)
+//
+// Tensor parallelism T: q, k, v, gate, up by output rows (heads), o and down by input columns,
+// embedding and head by vocabulary; norms are whole on every rank.
+std::vector<std::unique_ptr<Stage>> make_llama(const LlamaConfig& config, int64_t seq_len,
+                                               Mesh& mesh);
+
+}  // namespace tessera

@@ -1,0 +1,69 @@
+#include "training/console.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace tessera {
+
+Console::Console(const std::filesystem::path& log_file) {
+  if (log_file.empty()) return;
+  log_.reset(std::fopen(log_file.c_str(), "a"));
+  if (!log_) fail("train", "cannot open {} for writing", log_file.string());
+  interactive_ = isatty(STDOUT_FILENO) != 0;
+}
+
+Console::~Console() {
+  clear_bar();
+}
+
+void Console::line(const std::string& text) {
+  if (!log_) return;
+  clear_bar();
+  for (std::FILE* file : {stdout, log_.get()}) {
+    fmt::print(file, "{}\n", text);
+    std::fflush(file);
+  }
+}
+
+void Console::header() {
+  line(fmt::format("{:>9} {:>10} {:>10} {:>10} {:>9} {:>10} {:>10} {:>14}", "step", "loss", "lr",
+                   "grad norm", "ms", "tokens/s", "memory", "time left"));
+}
+
+void Console::progress(const StepMetrics& m, int64_t total_steps, double seconds_left) {
+  line(fmt::format("{:>9} {:>10.4f} {:>10.3e} {:>10.4f} {:>9.1f} {:>10.0f} {:>10} {:>14}", m.step,
+                   m.loss, m.lr, m.grad_norm, m.step_ms, m.tokens_per_s, bytes_text(m.peak_memory),
+                   duration_text(seconds_left)));
+  if (!interactive_) return;
+  constexpr int64_t kWidth = 50;
+  const int64_t full = kWidth * m.step / std::max<int64_t>(total_steps, 1);
+  fmt::print("[{}{}] {}/{}", std::string(full, '#'), std::string(kWidth - full, '.'), m.step,
+             total_steps);
+  std::fflush(stdout);
+  bar_shown_ = true;
+}
+
+void Console::clear_bar() {
+  if (!bar_shown_) return;
+  fmt::print("\r\x1b[2K");  // back to the start of the line, and empty it
+  bar_shown_ = false;
+}
+
+std::string bytes_text(int64_t bytes) {
+  const auto value = static_cast<double>(bytes);
+  if (value >= 0x1p30) return fmt::format("{:.2f} GiB", value / 0x1p30);
+  return fmt::format("{:.0f} MiB", value / 0x1p20);
+}
+
+std::string duration_text(double seconds) {
+  const auto s = static_cast<int64_t>(seconds + 0.5);
+  if (s < 60) return fmt::format("{} s", s);
+  if (s < 3600) return fmt::format("{} min {:02} s", s / 60, s % 60);
+  return fmt::format("{} h {:02} min", s / 3600, s % 3600 / 60);
+}
+
+}  // namespace tessera

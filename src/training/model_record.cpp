@@ -1,0 +1,68 @@
+#include "training/model_record.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+
+namespace tessera {
+namespace {
+
+constexpr const char* kNetworkKeys[] = {
+    "hidden_size",         "intermediate_size",   "num_hidden_layers",
+    "num_attention_heads", "num_key_value_heads", "vocab_size",
+    "rope_theta",          "rms_norm_eps",        "tie_word_embeddings"};
+
+// The value of a key, or null: transformers 5 moved rope_theta into a map of its own.
+nlohmann::json value_of(const nlohmann::json& model, const std::string& key) {
+  if (model.contains(key)) return model[key];
+  if (model.contains("rope_parameters") && model["rope_parameters"].is_object())
+    return model["rope_parameters"].value(key, nlohmann::json());
+  return {};
+}
+
+}  // namespace
+
+nlohmann::json hf_config_of(const LlamaConfig& config, int64_t seq_len) {
+  return {{"architectures", {"LlamaForCausalLM"}},
+          {"model_type", "llama"},
+          {"hidden_act", "silu"},
+          {"hidden_size", config.hidden_size},
+          {"intermediate_size", config.intermediate_size},
+          {"num_hidden_layers", config.num_hidden_layers},
+          {"num_attention_heads", config.num_attention_heads},
+          {"num_key_value_heads", config.num_key_value_heads},
+          {"head_dim", config.head_dim()},
+          {"vocab_size", config.vocab_size},
+          {"max_position_embeddings", seq_len},
+          {"rope_theta", config.rope_theta},
+          {"rms_norm_eps", config.rms_norm_eps},
+          {"tie_word_embeddings", config.tie_word_embeddings},
+          {"initializer_range", config.initializer_range},
+          {"attention_bias", false},
+          {"mlp_bias", false},
+          {"attention_dropout", 0.0},
+          {"use_cache", true},
+          {"bos_token_id", nullptr},
+          {"eos_token_id", nullptr}};
+}
+
+void check_same_model(const nlohmann::json& recorded, const LlamaConfig& config,
+                      const std::filesystem::path& step_dir) {
+  const nlohmann::json wanted = hf_config_of(config, /*seq_len=*/0);
+  std::vector<std::string> differences;
+  for (const std::string key : kNetworkKeys) {
+    const nlohmann::json value = value_of(recorded, key);
+    if (!value.is_null() && value != wanted[key])
+      differences.push_back(fmt::format("model.{}: {} there, {} in the configuration", key,
+                                        value.dump(), wanted[key].dump()));
+  }
+  if (!differences.empty())
+    fail_user("train", "{} holds another model:\n  {}\nmake the configuration agree with it",
+              step_dir.string(), fmt::join(differences, "\n  "));
+}
+
+}  // namespace tessera

@@ -1,0 +1,72 @@
+#include "training/run_start.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "checkpoint/reader.h"
+#include "config/load.h"
+#include "training/model_record.h"
+#include "training/train_state.h"
+
+namespace tessera {
+namespace {
+
+// Resuming must train what the saved run would have trained.
+void check_same_run(const Manifest& manifest, const Config& config,
+                    const std::filesystem::path& folder, Console& console) {
+  for (const auto& state : all_states())
+    if (std::find(manifest.states.begin(), manifest.states.end(), state) == manifest.states.end())
+      fail_user("train",
+                "{} holds no {}, so training cannot go on from it; to start at step 0 with its "
+                "weights, set checkpoint.init_from",
+                folder.string(), state);
+  const auto difference = compare_for_resume(manifest.config, config);
+  if (!difference.mathematics.empty())
+    fail_user("train",
+              "cannot resume from {}: these keys decide the mathematics and must be as they were:\n"
+              "  {}\nmake them agree, or start another run in another run.dir",
+              folder.string(), fmt::join(difference.mathematics, "\n  "));
+  for (const auto& line : difference.other) console.line("changed since the save: " + line);
+}
+
+}  // namespace
+
+RunStart choose_start(const Config& config, CheckpointManager& checkpoints,
+                      const std::filesystem::path& checkpoint_dir, Console& console) {
+  const std::string& resume = config.checkpoint.resume;
+  RunStart start;
+  if (resume == "auto") {
+    start.folder = checkpoints.find_latest();
+    if (!start.folder && config.checkpoint.init_from.empty())
+      console.line("no checkpoint in " + checkpoint_dir.string() + ": starting at step 0");
+  } else if (resume == "none") {
+    if (checkpoints.find_latest())
+      fail_user(
+          "train",
+          "checkpoint.resume is none, but {} holds checkpoints of an earlier run, and two runs "
+          "in one folder would mix; choose another run.dir, or resume: auto",
+          checkpoint_dir.string());
+    console.line("checkpoint.resume is none: starting at step 0");
+  } else {
+    start.folder = resume;
+    CheckpointReader(resume).verify();
+  }
+  if (start.folder) {
+    const Manifest manifest = read_manifest(*start.folder);
+    check_same_run(manifest, config, *start.folder, console);
+    start.step = manifest.step;
+    console.line(fmt::format("resuming from {} at step {}", start.folder->string(), start.step));
+  } else if (!config.checkpoint.init_from.empty()) {
+    start.folder = config.checkpoint.init_from;
+    start.weights_only = true;
+    const Manifest manifest = read_manifest(*start.folder);
+    check_same_model(manifest.model, config.model, *start.folder);
+    console.line("starting at step 0 with the weights of " + start.folder->string());
+  }
+  return start;
+}
+
+}  // namespace tessera

@@ -1,0 +1,40 @@
+#include "training/stop_signal.h"
+
+#include <array>
+#include <csignal>
+
+namespace tessera {
+namespace {
+
+// A signal handler can reach nothing but static storage.
+volatile std::sig_atomic_t stop_requested = 0;
+
+constexpr std::array<int, 3> kSignals{SIGTERM, SIGINT, SIGUSR1};
+
+void on_signal(int signal) {
+  if (signal == SIGINT && stop_requested) {
+    std::signal(SIGINT, SIG_DFL);
+    std::raise(SIGINT);
+  }
+  stop_requested = 1;
+}
+
+}  // namespace
+
+StopSignal::StopSignal() {
+  stop_requested = 0;
+  struct sigaction action {};
+  action.sa_handler = on_signal;
+  action.sa_flags = SA_RESTART;  // a write that is under way goes on
+  for (int signal : kSignals) sigaction(signal, &action, nullptr);
+}
+
+StopSignal::~StopSignal() {
+  for (int signal : kSignals) std::signal(signal, SIG_DFL);
+}
+
+bool StopSignal::requested() const {
+  return stop_requested != 0;
+}
+
+}  // namespace tessera

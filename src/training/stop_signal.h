@@ -1,0 +1,18 @@
+#pragma once
+
+namespace tessera {
+
+// While it lives, SIGTERM, SIGINT and SIGUSR1 do not end the process but ask for a save and a stop
+// at the end of the step. A second SIGINT ends the process at once. One at a time per process.
+class StopSignal {
+ public:
+  StopSignal();
+  ~StopSignal();
+  StopSignal(const StopSignal&) = delete;
+  StopSignal& operator=(const StopSignal&) = delete;
+
+  // This rank's view; ranks agree on it before they act.
+  bool requested() const;
+};
+
+}  // namespace tessera

@@ -1,0 +1,154 @@
+#include "training/train.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <memory>
+#include <optional>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "config/load.h"
+#include "models/llama.h"
+#include "parallel/fsdp/initialize.h"
+#include "training/model_record.h"
+#include "training/run_start.h"
+#include "training/train_state.h"
+#include "training/trainer.h"
+
+namespace tessera {
+namespace {
+
+constexpr const char* kWriter = "tessera 0.1.0";
+
+struct Data {
+  TokenStream train;
+  std::optional<TokenStream> valid;
+};
+
+Data open_data(const Config& config) {
+  Data data{TokenStream(config.data.train, config.data.seq_len), std::nullopt};
+  if (data.train.num_samples() < config.training.global_batch_size)
+    fail_user("data",
+              "data.train holds {} samples of {} tokens, less than one global batch of {}; "
+              "add data or lower training.global_batch_size or data.seq_len",
+              data.train.num_samples(), config.data.seq_len, config.training.global_batch_size);
+  if (config.eval.every > 0) data.valid.emplace(config.data.valid, config.data.seq_len);
+  return data;
+}
+
+// Rank 0 makes the run folder; the others go on when it is there.
+void make_run_folder(const std::filesystem::path& dir, Communicator& world) {
+  if (world.rank() == 0) {
+    std::error_code error;
+    for (const char* name : {"checkpoints", "logs"}) {
+      std::filesystem::create_directories(dir / name, error);
+      if (error)
+        fail_user("train", "cannot make the folder {}: {}; choose another run.dir",
+                  (dir / name).string(), error.message());
+    }
+  }
+  world.barrier().wait();
+}
+
+Manifest manifest_of(const Config& config, const MeshShape& mesh,
+                     const std::vector<Stage*>& stages) {
+  Manifest manifest;
+  manifest.seed = config.run.seed;
+  manifest.states = all_states();
+  manifest.tensors = tensor_infos(stages);
+  manifest.model = hf_config_of(config.model, config.data.seq_len);
+  manifest.config = to_json(config);
+  manifest.mesh = {
+      {"dp_replicate", mesh.dp_replicate}, {"dp_shard", mesh.dp_shard}, {"tp", mesh.tp}};
+  manifest.writer = kWriter;
+  return manifest;
+}
+
+// Random weights, or the states that the run starts from.
+void fill_states(const RunStart& start, const Config& config,
+                 const std::vector<TensorInfo>& tensors, const std::vector<FlatBucket*>& buckets,
+                 const Mesh& mesh) {
+  if (!start.folder) {
+    for (FlatBucket* bucket : buckets) initialize_weights(*bucket, config.run.seed);
+    return;
+  }
+  CheckpointReader reader(*start.folder);
+  check_tensors(reader.manifest(), tensors);
+  const auto states = start.weights_only ? std::vector<std::string>{kStateParam} : all_states();
+  for (const auto& piece : pieces_of(buckets, mesh, states)) reader.read(piece);
+}
+
+template <typename T>
+std::vector<T*> pointers(const std::vector<std::unique_ptr<T>>& owners) {
+  std::vector<T*> result;
+  for (const auto& owner : owners) result.push_back(owner.get());
+  return result;
+}
+
+}  // namespace
+
+// The objects of a run in the order in which they depend on each other: mesh, data, checkpoints,
+// model, buckets, executor, trainer. Everything that the user can have got wrong in the
+// configuration or the files is found before the model's memory is allocated.
+TrainOutcome train(const Config& config, std::unique_ptr<Communicator> world) {
+  const MeshShape shape = resolve_mesh(config, world->size());
+  Mesh mesh(shape, std::move(world));
+  const bool root = mesh.world().rank() == 0;
+  const Data data = open_data(config);
+
+  const std::filesystem::path run_dir = config.run.dir;
+  make_run_folder(run_dir, mesh.world());
+  Console console(root ? run_dir / "logs" / "train.log" : std::filesystem::path());
+  CheckpointManager checkpoints(run_dir / "checkpoints", config.checkpoint.keep, mesh.world(),
+                                [&](const std::string& text) { console.warn(text); });
+  const RunStart start = choose_start(config, checkpoints, run_dir / "checkpoints", console);
+  if (start.step >= config.training.steps) {
+    console.line(
+        fmt::format("the run is complete: {} of {} steps are done; raise training.steps to go on",
+                    start.step, config.training.steps));
+    return TrainOutcome::kDone;
+  }
+
+  const auto owned_stages = make_llama(config.model, config.data.seq_len, mesh);
+  const auto stages = pointers(owned_stages);
+  const Manifest manifest = manifest_of(config, shape, stages);
+  const auto dtype = config.precision.params == ParamsDtype::kBf16 ? at::kBFloat16 : at::kFloat;
+  std::vector<std::unique_ptr<FlatBucket>> owned_buckets;
+  int64_t state_bytes = 0;
+  for (Stage* stage : stages) {
+    owned_buckets.push_back(
+        std::make_unique<FlatBucket>(stage->name(), stage->table(), mesh, dtype));
+    state_bytes += owned_buckets.back()->state_bytes();
+  }
+  const auto buckets = pointers(owned_buckets);
+  fill_states(start, config, manifest.tensors, buckets, mesh);
+  StepExecutor executor(stages, buckets,
+                        {.recompute = config.memory.recompute == Recompute::kFull,
+                         .poison_released = config.debug.poison_released});
+
+  int64_t parameters = 0;
+  for (const auto& tensor : manifest.tensors) parameters += whole_box(tensor.shape).numel();
+  console.line(fmt::format(
+      "{:.2f}M parameters on {} ranks (dp_replicate {} x dp_shard {} x tp {}), {}; per rank {} of "
+      "states and {} of gather and reduce buffers",
+      static_cast<double>(parameters) / 1e6, shape.world(), shape.dp_replicate, shape.dp_shard,
+      shape.tp, dtype == at::kFloat ? "fp32" : "bf16 with fp32 master weights",
+      bytes_text(state_bytes), bytes_text(executor.buffer_bytes())));
+
+  std::optional<MetricsFile> metrics;
+  if (root) {
+    write_file_atomic(run_dir / "config.yaml", to_yaml(config));
+    metrics.emplace(run_dir / "metrics.jsonl", start.step);
+  }
+  Trainer trainer({config, mesh, buckets, executor, data.train, data.valid ? &*data.valid : nullptr,
+                   checkpoints, manifest, console, metrics ? &*metrics : nullptr},
+                  start.step);
+  const TrainOutcome outcome = trainer.run();
+  if (outcome == TrainOutcome::kDone)
+    console.line(
+        fmt::format("done: {} steps; run folder {}", config.training.steps, run_dir.string()));
+  return outcome;
+}
+
+}  // namespace tessera
