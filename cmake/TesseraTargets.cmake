@@ -1,5 +1,5 @@
 # tessera_library(NAME [LINK ...] [TORCH]) : a static library of every .cpp in the current folder.
-# tessera_test(NAME LIBS ... [RANKS n ...] [QUICK]) : a GoogleTest binary FOLDER.NAME from NAME.cpp.
+# tessera_test(NAME LIBS ... [RANKS n ...] [QUICK]) : a GoogleTest binary from NAME.cpp.
 #   Without RANKS it runs as one process (threads stand for ranks). With RANKS it runs under mpirun
 #   once for each count, and its main is tests/support/mpi_main.cpp.
 
@@ -41,11 +41,9 @@ function(tessera_use_torch_pch name)
   target_precompile_headers(${name} REUSE_FROM torch_pch)
 endfunction()
 
-function(tessera_test file)
-  get_filename_component(folder ${CMAKE_CURRENT_SOURCE_DIR} NAME)
-  set(name ${folder}.${file})  # two folders may have a reader_test
+function(tessera_test name)
   cmake_parse_arguments(ARG "QUICK;TORCH" "" "LIBS;RANKS;ARGS" ${ARGN})
-  add_executable(${name} ${file}.cpp)
+  add_executable(${name} ${name}.cpp)
   target_link_libraries(${name} PRIVATE ${ARG_LIBS} GTest::gtest tessera_warnings)
   target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/tests)
   target_compile_definitions(${name} PRIVATE TESSERA_SOURCE_DIR="${CMAKE_SOURCE_DIR}"
@@ -69,7 +67,7 @@ function(tessera_test file)
     endforeach()
   else()
     target_link_libraries(${name} PRIVATE GTest::gtest_main)
-    add_test(NAME ${name} COMMAND $<TARGET_FILE:${name}> ${ARG_ARGS})
+    add_test(NAME ${name} COMMAND ${name} ${ARG_ARGS})
     set_tests_properties(${name} PROPERTIES LABELS ${label} TIMEOUT 600 ENVIRONMENT "OMP_NUM_THREADS=1")
   endif()
 endfunction()
