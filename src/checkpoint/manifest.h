@@ -12,23 +12,25 @@ namespace tessera {
 inline constexpr int kCheckpointFormatVersion = 1;
 
 struct ManifestFile {
-  std::string name;           // a plain name inside the folder, nothing else
-  int64_t size = 0;           // bytes
-  std::string header_xxh3;    // XXH3-64 of the first 8 + header bytes, 16 hex digits
+  std::string name;         // a plain name inside the folder, nothing else
+  int64_t size = 0;         // bytes
+  std::string header_xxh3;  // XXH3-64 of the first 8 + header bytes, 16 hex digits
 };
 
-// manifest.json: small at any scale. Which pieces exist is in the headers of the files that it names.
+// manifest.json: small at any scale. Which pieces exist is in the headers of the files that it
+// names.
 struct Manifest {
   int64_t step = 0;
-  int64_t samples = 0;       // global sample counter: samples consumed so far
-  int64_t tokens = 0;        // tokens consumed so far
+  int64_t samples = 0;  // global sample counter: samples consumed so far
+  int64_t tokens = 0;   // tokens consumed so far
   uint64_t seed = 0;
-  std::vector<std::string> states;     // e.g. {"param", "exp_avg", "exp_avg_sq"}; {"param"} after import
-  std::vector<TensorInfo> tensors;     // every tensor, in model order
-  nlohmann::json model;                // Hugging Face's config.json of the model
-  nlohmann::json config;               // resolved training configuration; null after import
-  nlohmann::json mesh;                 // informative only: {"dp_replicate": 1, "dp_shard": 2, "tp": 2}
-  std::string writer;                  // "tessera 0.1.0"
+  std::vector<std::string>
+      states;  // e.g. {"param", "exp_avg", "exp_avg_sq"}; {"param"} after import
+  std::vector<TensorInfo> tensors;  // every tensor, in model order
+  nlohmann::json model;             // Hugging Face's config.json of the model
+  nlohmann::json config;            // resolved training configuration; null after import
+  nlohmann::json mesh;              // informative only: {"dp_replicate": 1, "dp_shard": 2, "tp": 2}
+  std::string writer;               // "tessera 0.1.0"
   std::vector<ManifestFile> files;
 };
 
@@ -36,7 +38,11 @@ struct Manifest {
 // for an unknown format version, and for file names that are not plain names.
 Manifest read_manifest(const std::filesystem::path& step_dir);
 
-// Writes manifest.json (temporary name, fsync, rename).
+// Writes manifest.json (temporary name, fsync, rename), with a digest of its contents in it.
 void write_manifest(const std::filesystem::path& step_dir, const Manifest& manifest);
+
+// UserError that lists which tensors of the model the checkpoint lacks, has besides, or has in
+// another shape (five names of each kind). The order of tensors does not matter.
+void check_tensors(const Manifest& manifest, const std::vector<TensorInfo>& expected);
 
 }  // namespace tessera

@@ -10,9 +10,9 @@
 namespace tessera {
 
 // The states that a parameter can have in a checkpoint. Names are part of the format.
-inline constexpr const char* kStateParam = "param";            // master weights
-inline constexpr const char* kStateExpAvg = "exp_avg";         // AdamW's first moment
-inline constexpr const char* kStateExpAvgSq = "exp_avg_sq";    // AdamW's second moment
+inline constexpr const char* kStateParam = "param";          // master weights
+inline constexpr const char* kStateExpAvg = "exp_avg";       // AdamW's first moment
+inline constexpr const char* kStateExpAvgSq = "exp_avg_sq";  // AdamW's second moment
 
 // One tensor of the model as a checkpoint knows it: a row of the manifest's parameter table.
 struct TensorInfo {
@@ -29,7 +29,8 @@ struct Piece {
   BoxSlice slice;
   Dtype dtype = Dtype::kF32;
   std::byte* data = nullptr;  // slice.numel() elements
-  // The piece is held alike by `replicas` ranks (0 <= replica < replicas): each writes an equal part.
+  // The piece is held alike by `replicas` ranks (0 <= replica < replicas): each writes an equal
+  // part.
   int replica = 0;
   int replicas = 1;
 };

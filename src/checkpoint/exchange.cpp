@@ -1,0 +1,54 @@
+#include "checkpoint/exchange.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/error.h"
+
+namespace tessera {
+
+std::vector<std::string> gather_messages(Communicator& world, const std::string& message) {
+  at::Tensor lengths = at::empty({world.size()}, at::kLong);
+  at::Tensor length = at::full({1}, static_cast<int64_t>(message.size()), at::kLong);
+  world.all_gather(lengths, length).block();
+  const int64_t longest = std::max<int64_t>(1, lengths.max().item<int64_t>());
+
+  at::Tensor padded = at::zeros({longest}, at::kByte);
+  std::memcpy(padded.data_ptr(), message.data(), message.size());
+  at::Tensor all = at::empty({world.size() * longest}, at::kByte);
+  world.all_gather(all, padded).block();
+  std::vector<std::string> messages;
+  const char* text = static_cast<const char*>(all.data_ptr());
+  for (int rank = 0; rank < world.size(); ++rank)
+    messages.emplace_back(text + rank * longest,
+                          static_cast<size_t>(lengths.data_ptr<int64_t>()[rank]));
+  return messages;
+}
+
+std::vector<std::string> agree(Communicator& world, const std::function<std::string()>& work) {
+  constexpr char kDone = 'D', kFailed = 'F', kUserError = 'U';
+  std::string report;
+  try {
+    report = kDone + work();
+  } catch (const UserError& error) {
+    report = std::string(1, kUserError) + error.what();
+  } catch (const std::exception& error) {
+    report = std::string(1, kFailed) + error.what();
+  }
+  std::vector<std::string> reports = gather_messages(world, report);
+  for (int rank = 0; rank < world.size(); ++rank) {
+    std::string& text = reports[static_cast<size_t>(rank)];
+    const char status = text.at(0);
+    text.erase(0, 1);
+    if (status == kDone) continue;
+    const std::string message =
+        world.size() == 1 ? text : fmt::format("{} (on rank {})", text, rank);
+    if (status == kUserError) throw UserError(message);
+    throw Error(message);
+  }
+  return reports;
+}
+
+}  // namespace tessera

@@ -1,0 +1,257 @@
+// The commit order of a save, after which a kill at any moment leaves the newest whole checkpoint
+// or the one before it:
+//
+//   rank 0      | removes what killed saves left, makes step-N.partial/
+//   all ranks   | write rank-RRRRR.safetensors into it, fsync                     (agree)
+//   rank 0      | manifest.json (its presence says that all files are whole), fsync of the folder,
+//               | rename to step-N: this is the commit; fsync of the parent
+//               | `latest` (advisory), then retire the oldest beyond `keep`       (agree)
+//
+// Invariants: a name step-N never stands for something half written; nothing older is touched
+// before the new one is durable; at each `agree` an error of one rank becomes an error of all, so
+// no rank waits for one that gave up. What comes after the commit can fail only with a warning.
+
+#include "checkpoint/manager.h"
+
+#include <algorithm>
+#include <set>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "checkpoint/exchange.h"
+#include "checkpoint/rank_file.h"
+#include "checkpoint/reader.h"
+
+namespace tessera {
+namespace {
+
+bool is_committed(const std::filesystem::path& step_dir) {
+  std::error_code error;
+  return std::filesystem::is_regular_file(step_dir / "manifest.json", error);
+}
+
+// A rank's part of a piece that `replicas` ranks hold alike.
+BoxSlice own_part(const Piece& piece) {
+  if (piece.replicas < 1 || piece.replica < 0 || piece.replica >= piece.replicas)
+    fail("checkpoint", "tensor '{}': replica {} of {}; the rule is 0 <= replica < replicas",
+         piece.tensor, piece.replica, piece.replicas);
+  // numel x replica / replicas, without the product that could pass 2^63.
+  const int64_t each = piece.slice.numel() / piece.replicas;
+  const int64_t rest = piece.slice.numel() % piece.replicas;
+  const auto bound = [&](int replica) {
+    return piece.slice.begin + each * replica + rest * replica / piece.replicas;
+  };
+  return {piece.slice.box, bound(piece.replica), bound(piece.replica + 1)};
+}
+
+// A folder that cannot be written to is found now, not hours later.
+void check_writable(const std::filesystem::path& dir) {
+  std::error_code error;
+  std::filesystem::create_directories(dir, error);
+  if (error || !std::filesystem::is_directory(dir))
+    fail_user("checkpoint", "cannot make the folder {}: {}; give another run.dir", dir.string(),
+              error ? error.message() : "a file is in its place");
+  const std::filesystem::path trial = dir / ".write-test";
+  try {
+    File::create(trial).close();
+  } catch (const Error& failure) {
+    fail_user("checkpoint", "cannot write to the folder {}: {}", dir.string(), failure.what());
+  }
+  std::filesystem::remove(trial, error);
+}
+
+}  // namespace
+
+CheckpointManager::CheckpointManager(std::filesystem::path dir, int keep, Communicator& world,
+                                     std::function<void(const std::string&)> warn)
+    : dir_(std::move(dir)), keep_(keep), world_(world), warn_(std::move(warn)) {
+  if (!warn_) warn_ = [](const std::string&) {};
+  agree(world_, [&] {
+    if (dir_.empty()) fail_user("checkpoint", "the path of the checkpoints is empty; set run.dir");
+    if (keep_ < 0)
+      fail_user("checkpoint", "keep is {}; the rule is 0 (all) or the number that stays", keep_);
+    dir_ = clean_path(dir_);
+    if (world_.rank() == 0) check_writable(dir_);
+    return std::string();
+  });
+}
+
+bool CheckpointManager::has(int64_t step) const {
+  return is_committed(dir_ / step_dir_name(step));
+}
+
+std::filesystem::path CheckpointManager::save(Manifest manifest, const std::vector<Piece>& pieces) {
+  const std::filesystem::path target = dir_ / step_dir_name(manifest.step);
+  const std::filesystem::path partial = fmt::format("{}.partial", target.string());
+  const std::vector<std::string> there = agree(world_, [&]() -> std::string {
+    if (world_.rank() != 0) return "";
+    if (has(manifest.step)) return "committed";
+    probe_("begin");
+    for (const auto& left_over : list_run_folder(dir_).left_over)
+      std::filesystem::remove_all(left_over);
+    // step-N without a manifest: not a checkpoint, but not ours to delete either.
+    if (std::filesystem::exists(target))
+      warn_(fmt::format("{} is not a whole checkpoint; moved to {}", target.string(),
+                        set_aside(target).string()));
+    std::filesystem::create_directories(partial);
+    probe_("partial made");
+    return "";
+  });
+  if (there[0] == "committed") return target;
+
+  const std::vector<std::string> written = agree(world_, [&] {
+    const ManifestFile file = write_rank_file(partial, pieces);
+    return fmt::format("{} {} {}", file.name, file.size, file.header_xxh3);
+  });
+  agree(world_, [&] {
+    if (world_.rank() != 0) return std::string();
+    probe_("all agreed");
+    manifest.files.clear();
+    for (const std::string& line : written) {
+      const size_t first = line.find(' '), second = line.find(' ', first + 1);
+      manifest.files.push_back(
+          {line.substr(0, first), std::stoll(line.substr(first + 1)), line.substr(second + 1)});
+    }
+    commit(manifest, partial, target);
+    tidy(manifest.step);
+    return std::string();
+  });
+  return target;
+}
+
+ManifestFile CheckpointManager::write_rank_file(const std::filesystem::path& partial,
+                                                const std::vector<Piece>& pieces) {
+  // Rank 0 has made it; on a network file system this also brings it into the local cache.
+  std::filesystem::create_directories(partial);
+  std::vector<StoredPiece> stored;
+  std::vector<const std::byte*> data;
+  std::set<std::string> keys;
+  for (const Piece& piece : pieces) {
+    StoredPiece part;
+    part.key = piece_key(piece.tensor, piece.state);
+    part.slice = own_part(piece);
+    part.dtype = piece.dtype;
+    if (part.slice.numel() == 0) continue;
+    if (!keys.insert(part.key).second)
+      fail("checkpoint", "rank {} gives two pieces of '{}'; a file holds one per tensor and state",
+           world_.rank(), part.key);
+    data.push_back(piece.data + (part.slice.begin - piece.slice.begin) * dtype_size(piece.dtype));
+    stored.push_back(std::move(part));
+  }
+  RankFileWriter writer(partial / rank_file_name(world_.rank()), stored);
+  probe_("file begun");
+  for (size_t i = 0; i < stored.size(); ++i) {
+    // In parts, so that hashing and writing find the bytes in the cache.
+    constexpr int64_t kPart = int64_t{4} << 20;
+    for (int64_t done = 0; done < stored[i].bytes(); done += kPart)
+      writer.append(data[i] + done, std::min(kPart, stored[i].bytes() - done));
+    probe_("piece written");
+  }
+  ManifestFile file = writer.finish();
+  probe_("file written");
+  return file;
+}
+
+void CheckpointManager::commit(Manifest& manifest, const std::filesystem::path& partial,
+                               const std::filesystem::path& target) {
+  for (const ManifestFile& listed : manifest.files) {
+    const std::filesystem::path path = partial / listed.name;
+    std::error_code error;
+    const auto size = std::filesystem::file_size(path, error);
+    if (error || static_cast<int64_t>(size) != listed.size)
+      fail("checkpoint",
+           "rank 0 does not see {} with the {} bytes that were written; run.dir must be on a file "
+           "system that all nodes share",
+           path.string(), listed.size);
+  }
+  write_manifest(partial, manifest);
+  probe_("manifest written");
+  sync_folder(partial);
+  probe_("folder synced");
+  rename_path(partial, target);
+  probe_("renamed");
+  sync_folder(dir_);
+  probe_("committed");
+}
+
+// After the commit nothing may fail any more: the checkpoint stands.
+void CheckpointManager::tidy(int64_t step) {
+  try {
+    write_file_atomic(dir_ / "latest", step_dir_name(step) + "\n");
+    probe_("latest replaced");
+    if (keep_ == 0) return;
+    std::vector<std::filesystem::path> whole;  // the others, oldest first
+    for (const int64_t other : list_run_folder(dir_).steps) {
+      const std::filesystem::path path = dir_ / step_dir_name(other);
+      try {
+        if (other != step && is_committed(path)) {
+          read_manifest(path);  // what is not whole does not count, and is not deleted
+          whole.push_back(path);
+        }
+      } catch (const UserError&) {
+      }
+    }
+    const size_t others = static_cast<size_t>(keep_) - 1;
+    for (size_t i = 0; i + others < whole.size(); ++i) retire(whole[i], probe_);
+    sync_folder(dir_);
+  } catch (const std::exception& failure) {
+    warn_(
+        fmt::format("{} is saved, but tidying up failed: {}", step_dir_name(step), failure.what()));
+  }
+}
+
+std::optional<std::filesystem::path> CheckpointManager::find_latest() {
+  std::string last_reason;
+  while (true) {
+    // Rank 0 takes the newest whose files and headers are sound; then all ranks share the data.
+    std::string problem;
+    const std::vector<std::string> chosen = agree(world_, [&]() -> std::string {
+      if (world_.rank() != 0) return "";
+      const RunFolder found = list_run_folder(dir_);
+      if (found.steps.empty() && found.broken.empty()) return "";
+      if (found.steps.empty())
+        fail_user("checkpoint",
+                  "{} holds checkpoints, but none is whole ({} set aside, the newest is {}){}{}. "
+                  "Start from another one with checkpoint.resume: PATH, or remove them to start "
+                  "anew",
+                  dir_.string(), found.broken.size(), found.broken.back().filename().string(),
+                  last_reason.empty() ? "" : "; the last one: ", last_reason);
+      const std::filesystem::path path = dir_ / step_dir_name(found.steps.back());
+      try {
+        CheckpointReader check(path);
+      } catch (const UserError& error) {
+        problem = error.what();
+      }
+      return path.string();
+    });
+    if (chosen[0].empty()) return std::nullopt;
+    const std::filesystem::path path = chosen[0];
+
+    // "!" and the reason where something is wrong. Other errors (permission, descriptors) are no
+    // sign of damage and end the search on all ranks.
+    const std::vector<std::string> checks = agree(world_, [&]() -> std::string {
+      if (!problem.empty()) return "!" + problem;
+      try {
+        const Manifest manifest = read_manifest(path);
+        for (size_t i = 0; i < manifest.files.size(); ++i)
+          if (i % static_cast<size_t>(world_.size()) == static_cast<size_t>(world_.rank()))
+            verify_rank_file(path, manifest.files[i]);
+      } catch (const UserError& error) {
+        return std::string("!") + error.what();
+      }
+      return "";
+    });
+    const auto bad = std::find_if(checks.begin(), checks.end(),
+                                  [](const std::string& text) { return !text.empty(); });
+    if (bad == checks.end()) return path;
+    last_reason = bad->substr(1);
+    agree(world_, [&] {
+      if (world_.rank() == 0)
+        warn_(fmt::format("{} is broken: {}; moved to {}, trying the one before it", path.string(),
+                          last_reason, set_aside(path).filename().string()));
+      return std::string();
+    });
+  }
+}
+
+}  // namespace tessera
