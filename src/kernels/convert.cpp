@@ -37,8 +37,8 @@ void add_range(Out* dst, const In* src, int64_t begin, int64_t end) {
     const DD wide;
     const hn::Rebind<float, DD> d;
     for_lanes<1>(wide, begin, end, [&](int64_t i, auto part, int) TESSERA_BODY {
-      const auto narrow = hn::DemoteTo(d, load(wide, src + i, part));
-      store(d, hn::Add(load(d, dst + i, part), narrow), dst + i, part);
+      const auto addend = narrow(load(wide, src + i, part));
+      store(d, hn::Add(load(d, dst + i, part), addend), dst + i, part);
     });
   } else {
     const LanesOf<Out> d;

@@ -103,7 +103,7 @@ HWY_INLINE void store([[maybe_unused]] D d, hn::Vec<D> v, c10::BFloat16* p, Whol
   const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(d32, 1u));
   const auto rounded = hn::Add(hn::Add(bits, hn::Set(d32, 0x7FFFu)), odd);
   const auto quiet = hn::Or(bits, hn::Set(d32, 0x400000u));
-  const auto is_nan = hn::RebindMask(d32, hn::Ne(v, v));
+  const auto is_nan = hn::RebindMask(d32, hn::IsNaN(v));  // Ne(v, v) is false on AVX
   const auto half = hn::ShiftRight<16>(hn::IfThenElse(is_nan, quiet, rounded));
   // 0 .. 65535 fits: the saturation of DemoteTo does nothing.
   hn::StoreU(hn::DemoteTo(d16, hn::BitCast(di, half)), d16, reinterpret_cast<uint16_t*>(p));
@@ -121,14 +121,23 @@ HWY_INLINE void store([[maybe_unused]] D d, hn::Vec<D> v, c10::Half* p, Whole = 
 #endif
 }
 
+// fp64 to fp32. (Highway's scalar target turns infinity into the largest float.)
+HWY_INLINE hn::Vec<hn::Rebind<float, DD>> narrow(hn::Vec<DD> v) {
+  const hn::Rebind<float, DD> df;
+#if HWY_TARGET == HWY_SCALAR
+  return hn::Set(df, static_cast<float>(hn::GetLane(v)));
+#else
+  return hn::DemoteTo(df, v);
+#endif
+}
 HWY_INLINE void store(DD, hn::Vec<DD> v, float* p, Whole = {}) {
   const hn::Rebind<float, DD> df;
-  hn::StoreU(hn::DemoteTo(df, v), df, p);
+  hn::StoreU(narrow(v), df, p);
 }
 template <typename T, typename = std::enable_if_t<sizeof(T) == 2>>
 HWY_INLINE void store(DD, hn::Vec<DD> v, T* p, Whole = {}) {
   const hn::Rebind<float, DD> df;
-  store(df, hn::DemoteTo(df, v), p);
+  store(df, narrow(v), p);
 }
 
 // The last lanes of a row: through a small buffer, zeros beyond.
