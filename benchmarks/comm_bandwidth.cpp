@@ -1,6 +1,7 @@
 // Times the collectives of a communicator, and Open MPI's own beside them, on the ranks of mpirun:
 //
 //   mpirun --oversubscribe --bind-to none -n 4 build/release/comm_bandwidth [--messages]
+//   [WINDOW_BYTES]
 //
 // "bytes" is the small side: all_gather's input and reduce_scatter's output per rank, all_reduce's
 // tensor. GB/s counts size x bytes for the first two and bytes for all_reduce, per rank and second.
@@ -10,6 +11,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <vector>
@@ -39,7 +41,12 @@ double time_us(const std::function<void()>& body, int rounds) {
 int main(int argc, char** argv) {
   tessera::MpiRuntime runtime(&argc, &argv);
   tessera::MpiOptions options;
-  options.shared_memory = argc < 2 || std::strcmp(argv[1], "--messages") != 0;
+  for (int i = 1; i < argc; ++i) {
+    if (std::strcmp(argv[i], "--messages") == 0)
+      options.shared_memory = false;
+    else
+      options.window_bytes = std::atoll(argv[i]);
+  }
   const auto world = tessera::make_mpi_world(runtime, options);
   const int64_t ranks = world->size();
   if (world->rank() == 0)
