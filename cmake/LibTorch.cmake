@@ -47,3 +47,6 @@ target_link_libraries(libtorch INTERFACE
 foreach(dir ${torch_lib_dirs})
   target_link_options(libtorch INTERFACE "LINKER:-rpath,${dir}" "LINKER:-rpath-link,${dir}")
 endforeach()
+# LibTorch brings fmt's headers, newer than the system's and found first; its library has no symbols
+# of theirs for us, so LibTorch code takes fmt as headers only.
+target_compile_definitions(libtorch INTERFACE FMT_HEADER_ONLY)

@@ -50,6 +50,7 @@ function(tessera_test name)
     TESSERA_BINARY_DIR="${CMAKE_BINARY_DIR}")
   if(ARG_TORCH)
     target_link_libraries(${name} PRIVATE libtorch)
+    target_compile_options(${name} PRIVATE -fPIC)  # as the precompiled header was compiled
     tessera_use_torch_pch(${name})
   endif()
   set(label full)

@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <optional>
+
 #include "kernels/kernels.h"
 
 namespace tessera {
@@ -13,8 +15,10 @@ using torch::autograd::Function;
 using torch::autograd::variable_list;
 
 struct AddRmsNorm : Function<AddRmsNorm> {
-  static variable_list forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& delta,
-                               const Weight& weight, double eps) {
+  static variable_list forward(AutogradContext* ctx, const at::Tensor& x,
+                               const std::optional<at::Tensor>& added, const Weight& weight,
+                               double eps) {
+    const at::Tensor delta = added.value_or(at::Tensor());
     const at::Tensor y = at::empty_like(x);
     const at::Tensor rstd = at::empty({x.size(0)}, x.options().dtype(at::kFloat));
     const at::Tensor sum = delta.defined() ? at::empty_like(x) : x;
@@ -38,7 +42,8 @@ struct AddRmsNorm : Function<AddRmsNorm> {
   }
 };
 
-NormResult norm(const at::Tensor& x, const at::Tensor& delta, const Weight& weight, double eps) {
+NormResult norm(const at::Tensor& x, const std::optional<at::Tensor>& delta, const Weight& weight,
+                double eps) {
   auto outputs = AddRmsNorm::apply(x, delta, Weight{weight.value.detach(), weight.grad}, eps);
   return {outputs[0], outputs[1]};
 }
@@ -46,7 +51,7 @@ NormResult norm(const at::Tensor& x, const at::Tensor& delta, const Weight& weig
 }  // namespace
 
 NormResult rms_norm(const at::Tensor& x, const Weight& weight, double eps) {
-  return norm(x, {}, weight, eps);
+  return norm(x, std::nullopt, weight, eps);
 }
 
 NormResult add_rms_norm(const at::Tensor& x, const at::Tensor& delta, const Weight& weight,

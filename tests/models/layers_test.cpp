@@ -1,0 +1,227 @@
+// Every layer with a backward pass of its own against plain ATen under autograd, on 1, 2 and 4
+// ranks.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <cmath>
+#include <limits>
+
+#include "models/layers/attention.h"
+#include "models/layers/rms_norm.h"
+#include "models/layers/swiglu.h"
+#include "parallel/comm/self_communicator.h"
+#include "parallel/comm/thread_communicator.h"
+#include "parallel/tensor_parallel/linear.h"
+#include "parallel/tensor_parallel/vocab_cross_entropy.h"
+#include "parallel/tensor_parallel/vocab_embedding.h"
+
+namespace tessera {
+namespace {
+
+// fp32 sums in another order.
+constexpr double kTolerance = 2e-5;
+
+at::Tensor random(at::IntArrayRef shape, int64_t seed) {
+  auto generator = at::make_generator<at::CPUGeneratorImpl>(static_cast<uint64_t>(seed));
+  return at::randn(shape, generator, at::kFloat);
+}
+
+at::Tensor leaf(const at::Tensor& tensor) {
+  return tensor.clone().set_requires_grad(true);
+}
+
+void expect_equal(const at::Tensor& a, const at::Tensor& b, const std::string& what) {
+  ASSERT_EQ(a.sizes(), b.sizes()) << what;
+  EXPECT_TRUE(at::allclose(a.detach(), b.detach(), kTolerance, kTolerance))
+      << what << ": largest difference " << (a - b).abs().max().item<double>();
+}
+
+Weight weight_of(const at::Tensor& value) {
+  return {value.clone(), at::zeros_like(value)};
+}
+
+TEST(Linear, ColumnThenRowEqualsTheWholeProduct) {
+  const at::Tensor x0 = random({6, 8}, 1), up0 = random({12, 8}, 2), down0 = random({8, 12}, 3);
+  const at::Tensor dy = random({6, 8}, 4);
+  const at::Tensor x = leaf(x0), up = leaf(up0), down = leaf(down0);
+  const at::Tensor y = at::mm(at::mm(x, up.t()), down.t());
+  y.backward(dy);
+  for (int ranks : {1, 2, 4}) {
+    run_thread_ranks(ranks, [&](Communicator& tp) {
+      const int64_t n = 12 / ranks, begin = tp.rank() * n;
+      const Weight my_up = weight_of(up0.narrow(0, begin, n).contiguous());
+      const Weight my_down = weight_of(down0.narrow(1, begin, n).contiguous());
+      const at::Tensor my_x = leaf(x0);
+      const at::Tensor my_y =
+          row_parallel_linear(column_parallel_linear(my_x, my_up, tp), my_down, tp);
+      expect_equal(my_y, y, "y");
+      my_y.backward(dy);
+      expect_equal(my_x.grad(), x.grad(), "dx");
+      expect_equal(my_up.grad, up.grad().narrow(0, begin, n), "d up");
+      expect_equal(my_down.grad, down.grad().narrow(1, begin, n), "d down");
+    });
+  }
+}
+
+TEST(Linear, AddsToTheGradientThatIsThere) {
+  run_thread_ranks(1, [](Communicator& tp) {
+    const Weight w = weight_of(random({3, 4}, 1));
+    const at::Tensor x = leaf(random({2, 4}, 2));
+    column_parallel_linear(x, w, tp).sum().backward();
+    const at::Tensor once = w.grad.clone();
+    column_parallel_linear(x, w, tp).sum().backward();
+    expect_equal(w.grad, 2 * once, "twice");
+  });
+}
+
+TEST(VocabEmbedding, EqualsTheWholeTable) {
+  const at::Tensor table0 = random({12, 5}, 1);
+  const at::Tensor tokens = at::tensor(std::vector<int64_t>{0, 11, 3, 3, 6, 5}).view({2, 3});
+  const at::Tensor table = leaf(table0);
+  const at::Tensor y = at::embedding(table, tokens).view({6, 5});
+  const at::Tensor dy = random({6, 5}, 2);
+  y.backward(dy);
+  for (int ranks : {1, 2, 4}) {
+    run_thread_ranks(ranks, [&](Communicator& tp) {
+      const int64_t n = 12 / ranks, begin = tp.rank() * n;
+      Parameter mine;
+      mine.box = {{begin, 0}, {n, 5}};
+      mine.value = leaf(table0.narrow(0, begin, n));
+      mine.grad = at::zeros({n, 5});
+      const at::Tensor my_y = vocab_parallel_embedding(tokens, mine, tp);
+      EXPECT_TRUE(at::equal(my_y.detach(), y.detach()));
+      my_y.backward(dy);
+      expect_equal(mine.grad, table.grad().narrow(0, begin, n), "d table");
+    });
+  }
+}
+
+class Loss : public testing::TestWithParam<std::tuple<int, int64_t>> {};
+
+TEST_P(Loss, EqualsCrossEntropyOfWholeLogits) {
+  const auto [ranks, rows] = GetParam();
+  const int64_t hidden = 8, vocab = 16;
+  const at::Tensor h0 = random({rows, hidden}, 1), w0 = random({vocab, hidden}, 2);
+  const at::Tensor targets = at::arange(rows, at::kLong).mul(7).remainder(vocab);
+  at::Tensor weights = at::full({rows}, 0.25, at::kFloat);
+  weights.narrow(0, 0, rows / 3).fill_(0.0);  // rows that only fill up
+  const at::Tensor h = leaf(h0), w = leaf(w0);
+  const at::Tensor loss =
+      (at::cross_entropy_loss(at::mm(h, w.t()), targets, {}, at::Reduction::None) * weights).sum();
+  loss.backward();
+  run_thread_ranks(ranks, [&, ranks = ranks](Communicator& tp) {
+    const int64_t n = vocab / ranks, begin = tp.rank() * n;
+    const Weight mine = weight_of(w0.narrow(0, begin, n).contiguous());
+    const at::Tensor my_h = leaf(h0);
+    const at::Tensor my_loss = vocab_parallel_loss(my_h, mine, begin, targets, weights, tp);
+    expect_equal(my_loss, loss, "loss");
+    my_loss.backward();
+    expect_equal(my_h.grad(), h.grad(), "dh");
+    expect_equal(mine.grad, w.grad().narrow(0, begin, n), "dw");
+    at::AutoGradMode no_grad(false);
+    const Weight untouched = weight_of(mine.value);
+    expect_equal(vocab_parallel_loss(my_h, untouched, begin, targets, weights, tp), loss,
+                 "no grad");
+    EXPECT_EQ(untouched.grad.abs().max().item<float>(), 0.0F);
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, Loss,
+                         testing::Combine(testing::Values(1, 2, 4), testing::Values(3, 64, 1000)));
+
+TEST(Loss, ARowOfWeightZeroAddsNothingEvenIfItIsNotFinite) {
+  auto tp = make_self_communicator();
+  at::Tensor h = random({4, 8}, 1);
+  const Weight w = weight_of(random({16, 8}, 2));
+  const at::Tensor targets = at::zeros({4}, at::kLong);
+  at::Tensor weights = at::ones({4}, at::kFloat);
+  weights[1] = 0.0;
+  h[1].fill_(std::numeric_limits<float>::infinity());
+  const at::Tensor x = leaf(h);
+  const at::Tensor loss = vocab_parallel_loss(x, w, 0, targets, weights, *tp);
+  EXPECT_TRUE(std::isfinite(loss.item<float>()));
+  const at::Tensor none =
+      vocab_parallel_loss(leaf(random({4, 8}, 1)), w, 0, targets, at::zeros({4}), *tp);
+  EXPECT_EQ(none.item<float>(), 0.0F);
+}
+
+TEST(RmsNorm, EqualsTheFormulaWithTheResidualPath) {
+  const at::Tensor x0 = random({6, 10}, 1), delta0 = random({6, 10}, 2), w0 = random({10}, 3);
+  const at::Tensor dres = random({6, 10}, 4), dy = random({6, 10}, 5);
+  for (bool with_delta : {false, true}) {
+    const at::Tensor x = leaf(x0), delta = leaf(delta0), w = leaf(w0);
+    const at::Tensor h = with_delta ? x + delta : x * 1.0;
+    const at::Tensor y = h * at::rsqrt(h.pow(2).mean(-1, true) + 1e-5) * w;
+    ((h * dres).sum() + (y * dy).sum()).backward();
+
+    const Weight mine = weight_of(w0);
+    const at::Tensor my_x = leaf(x0), my_delta = leaf(delta0);
+    const auto result =
+        with_delta ? add_rms_norm(my_x, my_delta, mine, 1e-5) : rms_norm(my_x, mine, 1e-5);
+    expect_equal(result.residual, h, "residual");
+    expect_equal(result.y, y, "y");
+    ((result.residual * dres).sum() + (result.y * dy).sum()).backward();
+    expect_equal(my_x.grad(), x.grad(), "dx");
+    if (with_delta) expect_equal(my_delta.grad(), delta.grad(), "d delta");
+    expect_equal(mine.grad, w.grad(), "dw");
+  }
+}
+
+TEST(RmsNorm, WorksWhereTheResidualGoesNowhere) {
+  const Weight w = weight_of(random({10}, 1));
+  const at::Tensor x = leaf(random({6, 10}, 2));
+  rms_norm(x, w, 1e-5).y.sum().backward();
+  EXPECT_TRUE(at::isfinite(x.grad()).all().item<bool>());
+}
+
+TEST(SwiGlu, EqualsTheFormula) {
+  const at::Tensor x0 = random({5, 14}, 1), dy = random({5, 7}, 2);
+  const at::Tensor x = leaf(x0), mine = leaf(x0);
+  const at::Tensor y = at::silu(x.narrow(1, 0, 7)) * x.narrow(1, 7, 7);
+  y.backward(dy);
+  const at::Tensor my_y = swiglu(mine);
+  expect_equal(my_y, y, "y");
+  my_y.backward(dy);
+  expect_equal(mine.grad(), x.grad(), "dx");
+}
+
+// The half-split rotation of Hugging Face's Llama, x [B, heads, S, D].
+at::Tensor rotate(const at::Tensor& x, const RopeTable& rope) {
+  const auto half = x.size(-1) / 2;
+  const at::Tensor cos = at::cat({rope.cos, rope.cos}, -1), sin = at::cat({rope.sin, rope.sin}, -1);
+  const at::Tensor turned = at::cat({-x.narrow(-1, half, half), x.narrow(-1, 0, half)}, -1);
+  return x * cos + turned * sin;
+}
+
+TEST(Attention, EqualsSoftmaxOfMaskedScores) {
+  for (const auto& [heads, kv_heads] : {std::pair<int64_t, int64_t>{4, 4}, {4, 2}, {6, 1}}) {
+    const AttentionShape s{2, 9, heads, kv_heads, 6};
+    const RopeTable rope(s.seq_len, s.head_dim, 10000.0);
+    const int64_t rows = s.batch * s.seq_len, columns = (heads + 2 * kv_heads) * s.head_dim;
+    const at::Tensor x0 = random({rows, columns}, 1), dy = random({rows, heads * s.head_dim}, 2);
+
+    const at::Tensor x = leaf(x0);
+    const at::Tensor h =
+        x.view({s.batch, s.seq_len, heads + 2 * kv_heads, s.head_dim}).transpose(1, 2);
+    const at::Tensor q = rotate(h.narrow(1, 0, heads), rope);
+    const at::Tensor k =
+        rotate(h.narrow(1, heads, kv_heads), rope).repeat_interleave(heads / kv_heads, 1);
+    const at::Tensor v =
+        h.narrow(1, heads + kv_heads, kv_heads).repeat_interleave(heads / kv_heads, 1);
+    const at::Tensor mask = at::ones({s.seq_len, s.seq_len}, at::kBool).tril().logical_not();
+    const at::Tensor scores =
+        (at::matmul(q, k.transpose(2, 3)) / std::sqrt(6.0)).masked_fill(mask, -INFINITY);
+    const at::Tensor y = at::matmul(at::softmax(scores, -1), v).transpose(1, 2).reshape({rows, -1});
+    y.backward(dy);
+
+    const at::Tensor mine = leaf(x0);
+    const at::Tensor my_y = causal_attention(mine * 1.0, s, rope);  // it consumes its input
+    expect_equal(my_y, y, "y");
+    my_y.backward(dy);
+    expect_equal(mine.grad(), x.grad(), "d qkv");
+  }
+}
+
+}  // namespace
+}  // namespace tessera

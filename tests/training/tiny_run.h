@@ -1,0 +1,69 @@
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "checkpoint/manager.h"
+#include "checkpoint/reader.h"
+#include "config/load.h"
+#include "parallel/comm/self_communicator.h"
+#include "parallel/comm/thread_communicator.h"
+#include "support/temporary_folder.h"
+#include "training/train.h"
+
+namespace tessera {
+
+// A run of the real train() on thread ranks, small enough for hundreds of them in a test.
+
+inline constexpr double kLearningRate = 1e-3;
+
+// 64-token vocabulary, 2 layers, 8 heads on 4 kv heads: every tensor divides by tp 4.
+inline LlamaConfig tiny_model() {
+  LlamaConfig model;
+  model.hidden_size = 64;
+  model.intermediate_size = 96;
+  model.num_hidden_layers = 2;
+  model.num_attention_heads = 8;
+  model.num_key_value_heads = 4;
+  model.vocab_size = 64;
+  model.initializer_range = 0.05;
+  return model;
+}
+
+// PREFIX.bin/.idx of one document whose token i is (7i + 3 + i/16) mod 64.
+void write_tokens(const std::string& prefix, int64_t count);
+
+// Ten steps of 16 samples of 16 tokens with clipping, warm-up and decay, in folder/NAME.
+Config tiny_config(const TemporaryFolder& folder, const std::string& name);
+
+struct TinyRun {
+  TrainOutcome outcome = TrainOutcome::kDone;
+  std::vector<nlohmann::json> steps;  // the training lines of metrics.jsonl
+  std::vector<nlohmann::json> evals;
+};
+
+// Trains on dp_shard x tp thread ranks (as the configuration says) and reads the metrics.
+TinyRun run(const Config& config);
+
+// Every state of every tensor of a checkpoint, by "tensor/state".
+std::map<std::string, std::vector<float>> read_states(const Config& config, int64_t step);
+
+// Loss and gradient norm of every step within `tolerance` relative, samples and lr equal.
+void expect_close(const TinyRun& run, const TinyRun& reference, double tolerance);
+
+// Loss, gradient norm, lr and samples bit for bit.
+void expect_identical(const TinyRun& run, const TinyRun& reference);
+
+// ||difference|| / max(||w||, lr * steps * sqrt(n)) <= tolerance for every parameter tensor. The
+// second term: AdamW moves an element whose gradient is rounding noise by lr either way.
+void expect_weights_close(const std::map<std::string, std::vector<float>>& run,
+                          const std::map<std::string, std::vector<float>>& reference, int64_t steps,
+                          double tolerance);
+
+}  // namespace tessera

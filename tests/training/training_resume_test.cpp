@@ -1,0 +1,206 @@
+// Stopping and going on: bit for bit on the same mesh, to rounding on another one.
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "base/error.h"
+#include "training/tiny_run.h"
+
+namespace tessera {
+namespace {
+
+Config mesh_config(const TemporaryFolder& folder, const std::string& name, int dp, int tp) {
+  Config config = tiny_config(folder, name);
+  config.parallel.dp_shard = dp;
+  config.parallel.tp = tp;
+  config.training.micro_batch_size = 4;
+  return config;
+}
+
+std::string error_of(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const UserError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(Resume, TwoHalvesEqualTheWholeBitForBit) {
+  for (const auto& [dp, tp] : {std::pair{1, 1}, {2, 2}, {3, 1}}) {
+    TemporaryFolder folder;
+    Config whole = mesh_config(folder, "whole", dp, tp);
+    const TinyRun reference = run(whole);
+    Config halves = mesh_config(folder, "halves", dp, tp);
+    halves.training.stop_after = 5;
+    EXPECT_EQ(run(halves).outcome, TrainOutcome::kStoppedAfterSave);
+    const TinyRun resumed = run(halves);  // the same command again goes on
+    EXPECT_EQ(resumed.outcome, TrainOutcome::kDone);
+    expect_identical(resumed, reference);
+    EXPECT_EQ(read_states(halves, 10), read_states(whole, 10));
+  }
+}
+
+TEST(Resume, OnAnotherMesh) {
+  TemporaryFolder folder;
+  const TinyRun reference = run(mesh_config(folder, "whole", 2, 2));
+  for (const auto& [dp, tp] : {std::pair{4, 1}, {1, 4}, {1, 1}, {3, 1}}) {
+    const std::string name = "moved-" + std::to_string(dp) + std::to_string(tp);
+    Config config = mesh_config(folder, name, 2, 2);
+    config.training.stop_after = 5;
+    run(config);
+    config.parallel.dp_shard = dp;
+    config.parallel.tp = tp;
+    expect_close(run(config), reference, 1e-5);
+  }
+}
+
+TEST(Resume, ALineBeyondTheCheckpointIsCutOff) {
+  TemporaryFolder folder;
+  Config config = mesh_config(folder, "run", 1, 1);
+  config.training.stop_after = 5;
+  run(config);
+  std::ofstream(std::filesystem::path(config.run.dir) / "metrics.jsonl", std::ios::app)
+      << "{\"step\": 6, \"loss\": 1.0}\n{\"step\": 7, \"lo";  // what a killed run leaves
+  const TinyRun resumed = run(config);
+  ASSERT_EQ(resumed.steps.size(), 10U);
+  for (size_t i = 0; i < 10; ++i) EXPECT_EQ(resumed.steps[i].at("step"), i + 1);
+}
+
+TEST(Resume, ACompleteRunIsLeftAlone) {
+  TemporaryFolder folder;
+  Config config = mesh_config(folder, "run", 1, 1);
+  const TinyRun first = run(config);
+  const auto step = std::filesystem::path(config.run.dir) / "checkpoints" / step_dir_name(10);
+  const auto written = std::filesystem::last_write_time(step / "manifest.json");
+  const TinyRun second = run(config);
+  EXPECT_EQ(second.outcome, TrainOutcome::kDone);
+  expect_identical(second, first);
+  EXPECT_EQ(std::filesystem::last_write_time(step / "manifest.json"), written);
+  config.training.steps = 12;  // with more steps it goes on
+  EXPECT_EQ(run(config).steps.size(), 12U);
+}
+
+TEST(Resume, StartsTheNextEpochAtAnEpochEnd) {
+  TemporaryFolder folder;
+  Config config = mesh_config(folder, "run", 1, 1);
+  write_tokens(folder / "epoch", 64 * 16 + 1);
+  config.data.train = {folder / "epoch"};
+  config.training.global_batch_size = 4;
+  config.training.steps = 32;
+  config.training.stop_after = 16;  // 64 samples: one epoch
+  run(config);
+  const TinyRun resumed = run(config);
+  ASSERT_EQ(resumed.steps.size(), 32U);
+  std::vector<int> seen(64);
+  std::vector<int64_t> first_epoch, second_epoch;
+  for (size_t i = 0; i < 32; ++i)
+    for (int64_t id : resumed.steps[i].at("samples")) {
+      ++seen.at(static_cast<size_t>(id));
+      (i < 16 ? first_epoch : second_epoch).push_back(id);
+    }
+  EXPECT_EQ(seen, std::vector<int>(64, 2));
+  EXPECT_NE(first_epoch, second_epoch);
+}
+
+TEST(Resume, ExplicitPathMustBeThere) {
+  TemporaryFolder folder;
+  Config config = mesh_config(folder, "run", 1, 1);
+  config.checkpoint.resume = "/no/such/step-00000001";
+  EXPECT_NE(error_of([&] { run(config); }).find("/no/such/step-00000001"), std::string::npos);
+}
+
+TEST(Resume, KeysThatDecideTheMathematicsAreRefused) {
+  TemporaryFolder folder;
+  Config config = mesh_config(folder, "run", 1, 1);
+  config.training.stop_after = 5;
+  run(config);
+  config.optimizer.lr = 2e-3;
+  const std::string error = error_of([&] { run(config); });
+  EXPECT_NE(error.find("optimizer.lr"), std::string::npos) << error;
+  EXPECT_NE(error.find("0.002"), std::string::npos) << error;
+}
+
+TEST(Resume, NoneIsRefusedWhereCheckpointsAre) {
+  TemporaryFolder folder;
+  Config config = mesh_config(folder, "run", 1, 1);
+  config.training.stop_after = 5;
+  run(config);
+  config.checkpoint.resume = "none";
+  EXPECT_NE(error_of([&] { run(config); }).find("would mix"), std::string::npos);
+}
+
+TEST(Resume, InitFromTakesWeightsAloneAndStartsAtStepOne) {
+  TemporaryFolder folder;
+  Config source = mesh_config(folder, "source", 2, 2);
+  source.training.stop_after = 5;
+  run(source);
+  const auto weights = read_states(source, 5);
+  Config config = mesh_config(folder, "fresh", 1, 1);
+  config.checkpoint.init_from =
+      std::filesystem::path(source.run.dir) / "checkpoints" / step_dir_name(5);
+  config.training.steps = 1;
+  config.schedule.warmup_steps = 0;
+  config.optimizer.lr = 1e-30;
+  config.optimizer.weight_decay = 0.0;
+  const TinyRun started = run(config);
+  ASSERT_EQ(started.steps.size(), 1U);
+  EXPECT_EQ(started.steps[0].at("step"), 1);
+  const auto now = read_states(config, 1);
+  for (const auto& [name, values] : weights)
+    if (name.ends_with("/param")) EXPECT_EQ(now.at(name), values) << name;
+  // Fresh moments: after one step exp_avg is (1 - beta1) * gradient, nothing of the old one.
+  EXPECT_NE(now.at("lm_head.weight/exp_avg"), weights.at("lm_head.weight/exp_avg"));
+}
+
+TEST(Resume, InitFromRefusesAnotherModel) {
+  TemporaryFolder folder;
+  Config source = mesh_config(folder, "source", 1, 1);
+  source.training.stop_after = 5;
+  run(source);
+  Config config = mesh_config(folder, "other", 1, 1);
+  config.checkpoint.init_from =
+      std::filesystem::path(source.run.dir) / "checkpoints" / step_dir_name(5);
+  config.model.rope_theta = 500000.0;  // shapes cannot tell
+  EXPECT_NE(error_of([&] { run(config); }).find("rope_theta"), std::string::npos);
+}
+
+TEST(Training, CountsGlobalTokensAndFollowsTheSchedule) {
+  TemporaryFolder folder;
+  const TinyRun result = run(mesh_config(folder, "run", 2, 2));
+  EXPECT_EQ(result.steps[4].at("tokens"), 5 * 16 * 16);  // not once per tp rank
+  EXPECT_DOUBLE_EQ(result.steps[0].at("lr").get<double>(), 0.5e-3);
+  EXPECT_DOUBLE_EQ(result.steps[1].at("lr").get<double>(), 1e-3);
+}
+
+TEST(Training, ValidatesOnTheHeldOutSplitAlikeOnEveryMesh) {
+  TemporaryFolder folder;
+  write_tokens(folder / "valid", 21 * 16 + 1);  // 21 samples: the last batch is not whole
+  std::vector<double> losses;
+  for (const auto& [dp, tp] : {std::pair{1, 1}, {2, 2}, {3, 1}}) {
+    Config config = mesh_config(folder, "eval-" + std::to_string(dp) + std::to_string(tp), dp, tp);
+    config.data.valid = {folder / "valid"};
+    config.eval.every = 5;
+    config.eval.batches = 8;
+    const TinyRun result = run(config);
+    ASSERT_EQ(result.evals.size(), 2U);
+    EXPECT_EQ(result.evals[0].at("step"), 5);
+    EXPECT_EQ(result.evals[0].at("eval_tokens"), 21 * 16);
+    losses.push_back(result.evals[1].at("eval_loss"));
+  }
+  EXPECT_NEAR(losses[1], losses[0], 1e-5 * losses[0]);
+  EXPECT_NEAR(losses[2], losses[0], 1e-5 * losses[0]);
+}
+
+TEST(Training, TooFewSamplesForABatchIsAnError) {
+  TemporaryFolder folder;
+  write_tokens(folder / "few", 3 * 16 + 1);
+  Config config = mesh_config(folder, "run", 1, 1);
+  config.data.train = {folder / "few"};
+  const std::string error = error_of([&] { run(config); });
+  EXPECT_NE(error.find("3 samples"), std::string::npos) << error;
+  EXPECT_NE(error.find("global batch of 16"), std::string::npos) << error;
+}
+
+}  // namespace
+}  // namespace tessera
