@@ -38,6 +38,8 @@ binary=${TESSERA_BIN:-$root/build/release/tessera}
 [[ -x $binary ]] || die "$binary is not there; launch/quickstart.sh or tests/run.sh builds it"
 
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
+# mpirun gives its ranks a terminal even where this script has none; a dumb one gets no progress bar.
+[[ -t 1 ]] || export TERM=dumb
 if ((ranks == 1)); then exec "$binary" train "$config" "${rest[@]}"; fi
 
 # More ranks than cores are allowed; without --bind-to none Open MPI ties ranks to the same core.
