@@ -21,9 +21,10 @@ void expect_sound(const std::vector<Hold>& holds, const std::vector<int64_t>& sl
     ASSERT_GE(holds[i].slot, 0);
     EXPECT_GE(slots.at(holds[i].slot), bytes[holds[i].stage]);
     for (size_t j = i + 1; j < holds.size(); ++j)
-      if (holds[i].slot == holds[j].slot)
+      if (holds[i].slot == holds[j].slot) {
         EXPECT_TRUE(holds[i].last_turn < holds[j].first_turn ||
                     holds[j].last_turn < holds[i].first_turn);
+      }
   }
 }
 
@@ -41,9 +42,9 @@ TEST(SlotPlan, HoldsWhatEveryTurnReads) {
         ASSERT_EQ(plan.turns.size(), 2U * stages - 1);
         for (int t = 0; t < static_cast<int>(plan.turns.size()); ++t) {
           const auto& turn = plan.turns[t];
-          if (turn.forward || recompute || reads[turn.stage])
-            EXPECT_TRUE(hold_at(plan.gathers, turn.stage, t)) << to_string(plan);
-          if (turn.backward) EXPECT_TRUE(hold_at(plan.grads, turn.stage, t));
+          const bool reads_now = turn.forward || recompute || reads[turn.stage];
+          EXPECT_TRUE(!reads_now || hold_at(plan.gathers, turn.stage, t)) << to_string(plan);
+          EXPECT_TRUE(!turn.backward || hold_at(plan.grads, turn.stage, t));
         }
         expect_sound(plan.gathers, plan.gather_slot_bytes, bytes);
         expect_sound(plan.grads, plan.grad_slot_bytes, bytes);

@@ -147,8 +147,11 @@ TEST(Resume, InitFromTakesWeightsAloneAndStartsAtStepOne) {
   ASSERT_EQ(started.steps.size(), 1U);
   EXPECT_EQ(started.steps[0].at("step"), 1);
   const auto now = read_states(config, 1);
-  for (const auto& [name, values] : weights)
-    if (name.ends_with("/param")) EXPECT_EQ(now.at(name), values) << name;
+  for (const auto& [name, values] : weights) {
+    if (name.ends_with("/param")) {
+      EXPECT_EQ(now.at(name), values) << name;
+    }
+  }
   // Fresh moments: after one step exp_avg is (1 - beta1) * gradient, nothing of the old one.
   EXPECT_NE(now.at("lm_head.weight/exp_avg"), weights.at("lm_head.weight/exp_avg"));
 }
