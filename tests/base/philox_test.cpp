@@ -2,6 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+#include <string_view>
+#include <vector>
+
 namespace tessera {
 namespace {
 
@@ -16,12 +21,17 @@ TEST(Philox, KnownAnswers) {
             (Words{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
 }
 
-TEST(Philox, NormalHasMomentsOfANormal) {
-  const Philox philox(42);
+std::vector<float> normals(uint64_t key, std::string_view stream, uint64_t first, int64_t count,
+                           double std_dev = 1) {
+  std::vector<float> out(static_cast<size_t>(count));
+  Philox(key).normals(stream_of(stream), first, std_dev, out.data(), count);
+  return out;
+}
+
+TEST(Philox, NormalsHaveTheMomentsOfANormal) {
   constexpr int kCount = 400000;
   double sum = 0, squares = 0, fourth = 0, neighbours = 0, before = 0;
-  for (int i = 0; i < kCount; ++i) {
-    const double x = philox.normal(stream_of("weight"), static_cast<uint64_t>(i));
+  for (const double x : normals(42, "weight", 0, kCount)) {
     sum += x;
     squares += x * x;
     fourth += x * x * x * x;
@@ -35,10 +45,20 @@ TEST(Philox, NormalHasMomentsOfANormal) {
   EXPECT_NEAR(neighbours / kCount, 0, 5 * std::sqrt(1.0 / kCount));
 }
 
+// A number belongs to its element: a run that starts or ends anywhere holds the same ones.
+TEST(Philox, NormalsDoNotDependOnTheRun) {
+  const std::vector<float> all = normals(7, "w", 0, 50, 0.02);
+  for (uint64_t first = 0; first < 10; ++first)
+    for (int64_t count = 0; count < 12; ++count) {
+      const std::vector<float> part = normals(7, "w", first, count, 0.02);
+      EXPECT_TRUE(std::equal(part.begin(), part.end(), all.begin() + static_cast<long>(first)));
+    }
+}
+
 TEST(Philox, StreamsAndSeedsDiffer) {
-  EXPECT_NE(Philox(1).normal(stream_of("a"), 0), Philox(1).normal(stream_of("b"), 0));
-  EXPECT_NE(Philox(1).normal(stream_of("a"), 0), Philox(2).normal(stream_of("a"), 0));
-  EXPECT_EQ(Philox(1).normal(stream_of("a"), 7), Philox(1).normal(stream_of("a"), 7));
+  EXPECT_NE(normals(1, "a", 0, 4), normals(1, "b", 0, 4));
+  EXPECT_NE(normals(1, "a", 0, 4), normals(2, "a", 0, 4));
+  EXPECT_EQ(normals(1, "a", 0, 4), normals(1, "a", 0, 4));
 }
 
 // FNV-1a's published test values: names must not change meaning, or initial weights would.

@@ -1,0 +1,259 @@
+#include "checkpoint/convert.h"
+
+#include <set>
+#include <sstream>
+
+#include "checkpoint/json_text.h"
+#include "checkpoint/rank_file.h"
+#include "checkpoint/safetensors.h"
+#include "checkpoint_testing.h"
+
+namespace tessera::testing {
+namespace {
+
+using nlohmann::json;
+
+class Converts : public Scratch {
+ protected:
+  void SetUp() override { fs::create_directory(hf_); }
+
+  // A Hugging Face file of fp32 or bf16 tensors whose elements are start, start + 1, ...
+  void write_hf(const std::string& name, const std::vector<TensorSpec>& specs, float start = 0) {
+    SafetensorsWriter writer(hf_ / name, specs, {{"format", "pt"}});
+    for (const TensorSpec& spec : specs)
+      for (int64_t i = 0; i < whole_box(spec.shape).numel(); ++i) {
+        const float value = start + static_cast<float>(i);
+        uint32_t bits;
+        std::memcpy(&bits, &value, 4);
+        const auto half = static_cast<uint16_t>(bits >> 16);
+        if (spec.dtype == Dtype::kF32) writer.append(&value, 4);
+        if (spec.dtype == Dtype::kBF16) writer.append(&half, 2);
+        if (spec.dtype == Dtype::kI64) {
+          const int64_t number = i;
+          writer.append(&number, 8);
+        }
+      }
+    writer.finish();
+  }
+  void write_config(const json& more = json::object()) {
+    json config{{"model_type", "llama"},    {"rope_theta", 500000.0}, {"rms_norm_eps", 1e-6},
+                {"num_key_value_heads", 1}, {"vocab_size", 5},        {"torch_dtype", "bfloat16"}};
+    config.update(more);
+    spit(hf_ / "config.json", config.dump());
+  }
+  // A message, and that nothing was left of the output.
+  std::string import_error() {
+    const std::string message = user_error([&] { import_hugging_face(hf_, step_); });
+    EXPECT_FALSE(fs::exists(step_));
+    EXPECT_FALSE(fs::exists(step_.string() + ".partial"));
+    return message;
+  }
+  static std::string data_of(const fs::path& file, const std::string& tensor) {
+    const SafetensorsHeader header = read_safetensors_header(File::open(file));
+    for (const TensorEntry& entry : header.entries)
+      if (entry.name == tensor)
+        return slurp(file).substr(static_cast<size_t>(header.data_begin + entry.begin),
+                                  static_cast<size_t>(entry.end - entry.begin));
+    return "no such tensor";
+  }
+
+  const std::vector<TensorSpec> two_{{"model.embed_tokens.weight", Dtype::kBF16, {5, 3}},
+                                     {"model.norm.weight", Dtype::kBF16, {3}}};
+  fs::path hf_ = dir_ / "hf", step_ = dir_ / "import", out_ = dir_ / "out";
+};
+
+TEST_F(Converts, ImportThenConsolidateIsTheIdentity) {
+  write_hf("model.safetensors", two_);
+  write_config();
+  import_hugging_face(hf_, step_);
+  const Manifest manifest = read_manifest(step_);
+  EXPECT_EQ(manifest.step, 0);
+  EXPECT_EQ(manifest.states, std::vector<std::string>{kStateParam});
+  EXPECT_TRUE(manifest.config.is_null());
+  CheckpointReader reader(step_);
+  EXPECT_EQ(reader.stored_dtype("model.norm.weight", kStateParam), Dtype::kF32);
+  reader.verify();
+
+  ConsolidateOptions options;
+  options.dtype = Dtype::kBF16;
+  consolidate(step_, out_, options);
+  for (const TensorSpec& spec : two_)
+    EXPECT_EQ(data_of(out_ / "model.safetensors", spec.name),
+              data_of(hf_ / "model.safetensors", spec.name));
+  const json config = parse_json(slurp(out_ / "config.json"), "config.json");
+  EXPECT_EQ(config["rope_theta"], 500000.0);
+  EXPECT_EQ(config["rms_norm_eps"], 1e-6);
+  EXPECT_EQ(config["num_key_value_heads"], 1);
+  EXPECT_EQ(config["vocab_size"], 5);
+  EXPECT_EQ(config["torch_dtype"], "bfloat16");
+  EXPECT_EQ(config["architectures"], json::array({"LlamaForCausalLM"}));
+  EXPECT_EQ(read_safetensors_header(File::open(out_ / "model.safetensors")).metadata.at("format"),
+            "pt");
+
+  consolidate(step_, dir_ / "fp32", {});
+  EXPECT_EQ(parse_json(slurp(dir_ / "fp32" / "config.json"), "")["torch_dtype"], "float32");
+  EXPECT_EQ(data_of(dir_ / "fp32" / "model.safetensors", "model.norm.weight").size(), 12u);
+}
+
+TEST_F(Converts, ConsolidateGathersAnyMesh) {
+  for (const auto& [shards, tps] : {std::pair(1, 1), {2, 2}, {3, 4}, {4, 1}}) {
+    const fs::path step = save_on_mesh(dir_, shards * 10 + tps, shards, tps, kAllStates);
+    const fs::path out = dir_ / fmt::format("out-{}-{}", shards, tps);
+    consolidate(step, out.string() + "/", {});
+    for (const TensorInfo& tensor : test_tensors()) {
+      const std::string data = data_of(out / "model.safetensors", tensor.name);
+      ASSERT_EQ(static_cast<int64_t>(data.size()), whole_box(tensor.shape).numel() * 4);
+      for (size_t i = 0; i < data.size() / 4; ++i) {
+        float value;
+        std::memcpy(&value, data.data() + i * 4, 4);
+        ASSERT_EQ(value, test_value(tensor.name, kStateParam, static_cast<int64_t>(i)));
+      }
+    }
+  }
+}
+
+TEST_F(Converts, LargeModelsGetShardsAndAnIndexThatImportReads) {
+  const fs::path step = save_on_mesh(dir_, 1, 2, 2, {kStateParam});
+  ConsolidateOptions options;
+  options.max_shard_bytes = 240;
+  consolidate(step, out_, options);
+  const json index = parse_json(slurp(out_ / "model.safetensors.index.json"), "index");
+  int64_t total = 0;
+  std::set<std::string> names;
+  for (const TensorInfo& tensor : test_tensors()) {
+    total += whole_box(tensor.shape).numel() * 4;
+    const std::string file = index["weight_map"][tensor.name];
+    names.insert(file);
+    EXPECT_NE(data_of(out_ / file, tensor.name), "no such tensor");
+  }
+  EXPECT_EQ(index["metadata"]["total_size"], total);
+  EXPECT_GE(names.size(), 4u);
+  EXPECT_EQ(*names.begin(), fmt::format("model-00001-of-{:05}.safetensors", names.size()));
+  EXPECT_FALSE(fs::exists(out_ / "model.safetensors"));
+
+  import_hugging_face(out_, step_);
+  CheckpointReader reader(step_);
+  EXPECT_NO_THROW(check_tensors(reader.manifest(), test_tensors()));
+  expect_rank_reads(reader, 1, 3, 1, 2, {kStateParam});
+
+  // Without the index, the names still say how many files there must be.
+  fs::remove(out_ / "model.safetensors.index.json");
+  import_hugging_face(out_, dir_ / "again");
+  fs::remove(out_ / *names.begin());
+  EXPECT_TRUE(contains(user_error([&] { import_hugging_face(out_, dir_ / "third"); }),
+                       *names.begin() + " is missing"));
+}
+
+TEST_F(Converts, TiedModelsHaveNoHead) {
+  write_config({{"tie_word_embeddings", true}});
+  std::vector<TensorSpec> specs = two_;
+  specs.push_back({"lm_head.weight", Dtype::kBF16, {5, 3}});
+  write_hf("model.safetensors", specs);
+  import_hugging_face(hf_, step_);
+  EXPECT_EQ(read_manifest(step_).tensors.size(), 2u);
+  consolidate(step_, out_, {});
+  EXPECT_EQ(data_of(out_ / "model.safetensors", "lm_head.weight"), "no such tensor");
+  EXPECT_EQ(parse_json(slurp(out_ / "config.json"), "")["tie_word_embeddings"], true);
+
+  fs::remove_all(step_);
+  specs.back().shape = {3, 5};  // not the embedding
+  write_hf("model.safetensors", specs);
+  EXPECT_TRUE(contains(import_error(), "lm_head.weight"));
+}
+
+TEST_F(Converts, RotaryBuffersAreLeftOutAndOtherTypesRefused) {
+  write_config();
+  std::vector<TensorSpec> specs = two_;
+  specs.push_back({"model.layers.0.self_attn.rotary_emb.inv_freq", Dtype::kF32, {4}});
+  write_hf("model.safetensors", specs);
+  import_hugging_face(hf_, step_);
+  EXPECT_EQ(read_manifest(step_).tensors.size(), 2u);
+  fs::remove_all(step_);
+  specs.push_back({"model.qzeros", Dtype::kI64, {4}});
+  write_hf("model.safetensors", specs);
+  EXPECT_TRUE(contains(import_error(), "'model.qzeros' is I64"));
+}
+
+TEST_F(Converts, FoldersThatDoNotAgreeWithThemselves) {
+  const fs::path index = hf_ / "model.safetensors.index.json";
+  const auto map = [&](const std::string& entries) {
+    spit(index, "{\"metadata\":{\"total_size\":36},\"weight_map\":{" + entries + "}}");
+  };
+  const std::string embed = "\"model.embed_tokens.weight\":", norm = "\"model.norm.weight\":";
+
+  EXPECT_TRUE(contains(import_error(), "config.json"));
+  write_config();
+  EXPECT_TRUE(contains(import_error(), "no *.safetensors"));
+  spit(hf_ / "pytorch_model.bin", "PK");
+  EXPECT_TRUE(contains(import_error(), "safe_serialization=True"));
+
+  write_hf("a.safetensors", two_);
+  map(embed + "\"a.safetensors\"," + norm + "\"b.safetensors\"");
+  EXPECT_TRUE(contains(import_error(), "b.safetensors is missing"));
+  write_hf("b.safetensors", {{"other", Dtype::kF32, {1}}});
+  EXPECT_TRUE(contains(import_error(), "said to be in b.safetensors"));
+  map(embed + "\"a.safetensors\"");
+  EXPECT_TRUE(contains(import_error(), "'model.norm.weight' of a.safetensors is not listed"));
+  map(embed + "\"a.safetensors\"," + norm + "\"a.safetensors\",\"ghost\":\"a.safetensors\"");
+  EXPECT_TRUE(contains(import_error(), "tensor 'ghost' is said to be in a.safetensors"));
+  for (const char* name : {"../a.safetensors", "/etc/passwd", "sub/a.safetensors", "..", ""}) {
+    map(embed + "\"" + name + "\"");
+    EXPECT_TRUE(contains(import_error(), "plain file name")) << name;
+  }
+  map(embed + "3");
+  EXPECT_TRUE(contains(import_error(), "plain file name"));
+  map("");
+  EXPECT_TRUE(contains(import_error(), "weight_map is empty"));
+  spit(index, "{\"weight_map\": [");
+  EXPECT_TRUE(contains(import_error(), "index.json: not valid JSON"));
+  spit(index, "{}");
+  EXPECT_TRUE(contains(import_error(), "weight_map"));
+
+  fs::remove(index);
+  write_hf("b.safetensors", two_);
+  EXPECT_TRUE(contains(import_error(), "both in a.safetensors and in b.safetensors"));
+  fs::remove(hf_ / "b.safetensors");
+  fs::resize_file(hf_ / "a.safetensors", fs::file_size(hf_ / "a.safetensors") - 1);
+  EXPECT_TRUE(contains(import_error(), "a.safetensors"));
+  spit(hf_ / "config.json", "{");
+  EXPECT_TRUE(contains(import_error(), "config.json: not valid JSON"));
+}
+
+TEST_F(Converts, OutputAppearsWholeOrNotAtAll) {
+  const fs::path step = save_on_mesh(dir_, 1, 2, 1, {kStateParam});
+  fs::create_directory(out_);
+  spit(out_ / "mine", "keep");
+  EXPECT_TRUE(contains(user_error([&] { consolidate(step, out_, {}); }), "exists already"));
+  EXPECT_EQ(slurp(out_ / "mine"), "keep");
+  fs::remove(out_ / "mine");
+  consolidate(step, out_, {});  // an empty folder is taken
+
+  std::string text = slurp(step / rank_file_name(1));
+  text.back() ^= 1;
+  spit(step / rank_file_name(1), text);
+  const fs::path other = dir_ / "other";
+  EXPECT_TRUE(contains(user_error([&] { consolidate(step, other, {}); }), "checksum"));
+  EXPECT_FALSE(fs::exists(other));
+  EXPECT_FALSE(fs::exists(other.string() + ".partial"));
+  EXPECT_TRUE(contains(user_error([&] { consolidate(dir_ / "none", other, {}); }), "none"));
+}
+
+TEST_F(Converts, InspectSaysWhatIsThereAndFindsDamage) {
+  const fs::path step = save_on_mesh(dir_, 7, 2, 2, kAllStates);
+  std::ostringstream out;
+  inspect(step, true, out);
+  for (const char* part :
+       {"step        7\n", "samples     56\n", "dp_shard 1", "rank-00003.safetensors",
+        "param F32, exp_avg F32, exp_avg_sq F32", "conv", "[3, 4, 5]", "all are right"})
+    EXPECT_TRUE(contains(out.str(), part));
+  std::string text = slurp(step / rank_file_name(3));
+  text.back() ^= 1;
+  spit(step / rank_file_name(3), text);
+  std::ostringstream ignored;
+  EXPECT_NO_THROW(inspect(step, false, ignored));
+  EXPECT_TRUE(
+      contains(user_error([&] { inspect(step, true, ignored); }), "rank-00003.safetensors"));
+}
+
+}  // namespace
+}  // namespace tessera::testing

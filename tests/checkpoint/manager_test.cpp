@@ -1,0 +1,290 @@
+#include "checkpoint/manager.h"
+
+#include <sys/wait.h>
+
+#include <atomic>
+#include <mutex>
+#include <set>
+
+#include "checkpoint/rank_file.h"
+#include "checkpoint_testing.h"
+#include "parallel/comm/self_communicator.h"
+
+namespace tessera::testing {
+namespace {
+
+class Managers : public Scratch {
+ protected:
+  // What find_latest() gives on every rank ("-" for none), and the warnings.
+  std::string find(int ranks = 1) {
+    std::mutex mutex;
+    std::set<std::string> answers;
+    warnings_.clear();
+    run_thread_ranks(ranks, [&](Communicator& world) {
+      CheckpointManager manager(dir_, 0, world, [&](const std::string& line) {
+        const std::lock_guard lock(mutex);
+        warnings_ += line + "\n";
+      });
+      const auto latest = manager.find_latest();
+      const std::lock_guard lock(mutex);
+      answers.insert(latest ? latest->filename().string() : "-");
+    });
+    EXPECT_EQ(answers.size(), 1u) << "ranks disagree";
+    return *answers.begin();
+  }
+
+  fs::path save(int64_t step, int keep = 0) {
+    return save_on_mesh(dir_, step, 2, 1, kAllStates, keep);
+  }
+
+  std::set<std::string> listing() const {
+    std::set<std::string> names;
+    for (const auto& entry : fs::directory_iterator(dir_)) names.insert(entry.path().filename());
+    return names;
+  }
+
+  std::string warnings_;
+};
+
+TEST_F(Managers, SaveMakesAWholeCheckpoint) {
+  EXPECT_EQ(find(3), "-");
+  const fs::path step = save(100);
+  EXPECT_EQ(step, dir_ / "step-00000100");
+  EXPECT_EQ(listing(), (std::set<std::string>{"latest", "step-00000100"}));
+  EXPECT_EQ(slurp(dir_ / "latest"), "step-00000100\n");
+  EXPECT_EQ(find(3), "step-00000100");
+  EXPECT_EQ(warnings_, "");
+  const Manifest manifest = read_manifest(step);
+  EXPECT_EQ(manifest.samples, 800);
+  EXPECT_EQ(manifest.files.size(), 2u);
+  CheckpointReader(step).verify();
+}
+
+TEST_F(Managers, SavingACommittedStepAgainChangesNothing) {
+  const fs::path step = save(100);
+  const auto before = fs::last_write_time(step / "manifest.json");
+  EXPECT_EQ(save_on_mesh(dir_, 100, 4, 1, kAllStates), step);
+  EXPECT_EQ(fs::last_write_time(step / "manifest.json"), before);
+  EXPECT_EQ(read_manifest(step).files.size(), 2u);
+}
+
+TEST_F(Managers, KeepsTheNewestByNumber) {
+  for (const int64_t step : {8, 9, 10, 11}) save(step, 2);
+  EXPECT_EQ(listing(), (std::set<std::string>{"latest", "step-00000010", "step-00000011"}));
+  // Above eight digits, text order would be wrong.
+  for (const int64_t step : {99999999, 100000000, 100000001}) save(step, 2);
+  EXPECT_EQ(listing(), (std::set<std::string>{"latest", "step-100000000", "step-100000001"}));
+  EXPECT_EQ(find(), "step-100000001");
+}
+
+TEST_F(Managers, TheOneJustSavedStaysWhateverItsNumber) {
+  for (const int64_t step : {100, 200, 300}) save(step);
+  save(50, 1);
+  EXPECT_EQ(listing(), (std::set<std::string>{"latest", "step-00000050"}));
+}
+
+TEST_F(Managers, RetentionTouchesOnlyWholeCheckpoints) {
+  save(1);
+  fs::create_directories(dir_ / "step-00000002");  // no manifest
+  fs::create_directories(dir_ / "step-00000003.broken");
+  fs::create_directories(dir_ / "step-7");
+  fs::create_directories(dir_ / "mine.partial");
+  fs::create_directories(dir_ / "step-00000004.partial" / "x");
+  fs::create_directories(dir_ / "step-00000005.deleting");
+  spit(dir_ / "step-00000006", "a file");
+  save(10, 1);
+  EXPECT_EQ(listing(),
+            (std::set<std::string>{"latest", "step-00000002", "step-00000003.broken", "step-7",
+                                   "mine.partial", "step-00000006", "step-00000010"}));
+}
+
+TEST_F(Managers, KeepAndPathAreChecked) {
+  const auto self = make_self_communicator();
+  EXPECT_TRUE(
+      contains(user_error([&] { CheckpointManager(dir_, -1, *self, nullptr); }), "keep is -1"));
+  spit(dir_ / "file", "");
+  for (const int ranks : {1, 3}) {
+    EXPECT_TRUE(contains(user_error([&] {
+                           run_thread_ranks(ranks, [](Communicator& world) {
+                             CheckpointManager("", 1, world, nullptr);
+                           });
+                         }),
+                         "path of the checkpoints is empty"));
+    EXPECT_TRUE(contains(user_error([&] {
+                           run_thread_ranks(ranks, [&](Communicator& world) {
+                             CheckpointManager(dir_ / "file" / "x", 1, world, nullptr);
+                           });
+                         }),
+                         "file/x"));
+  }
+}
+
+TEST_F(Managers, AnErrorOnOneRankReachesAllAndLeavesTheOthersUntouched) {
+  save(1);
+  std::atomic<int> thrown{0};
+  const auto failing_save = [&](int ranks, int bad) {
+    thrown = 0;
+    run_thread_ranks(ranks, [&](Communicator& world) {
+      RankPieces rank = make_pieces(world.rank(), ranks, 0, 1, true, kAllStates);
+      CheckpointManager manager(dir_, 1, world, nullptr);
+      manager.set_probe([&](const char* point) {
+        if (world.rank() == bad && std::string(point) == "piece written")
+          fail("files", "cannot write to the disk: No space left on device");
+      });
+      try {
+        manager.save(test_manifest(2, kAllStates), rank.pieces);
+      } catch (const Error& error) {
+        EXPECT_TRUE(contains(error.what(), "No space left on device"));
+        EXPECT_TRUE(contains(error.what(), fmt::format("on rank {}", bad)));
+        ++thrown;
+      }
+    });
+    EXPECT_EQ(thrown, ranks);
+  };
+  failing_save(3, 2);
+  failing_save(2, 0);
+  EXPECT_EQ(listing(), (std::set<std::string>{"latest", "step-00000001", "step-00000002.partial"}));
+  EXPECT_EQ(slurp(dir_ / "latest"), "step-00000001\n");
+  EXPECT_EQ(find(2), "step-00000001");
+  save(2);
+  EXPECT_EQ(listing(), (std::set<std::string>{"latest", "step-00000001", "step-00000002"}));
+}
+
+TEST_F(Managers, TwoPiecesOfOneTensorOnARankAreRefused) {
+  const auto self = make_self_communicator();
+  CheckpointManager manager(dir_, 1, *self, nullptr);
+  RankPieces rank = make_pieces(0, 1, 0, 1, true, {kStateParam});
+  rank.pieces.push_back(rank.pieces.front());
+  try {
+    manager.save(test_manifest(1, {kStateParam}), rank.pieces);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_TRUE(contains(error.what(), "two pieces of 'embed/param'"));
+  }
+}
+
+// What find_latest() steps over: each kind of damage to the newest of two.
+TEST_F(Managers, ABrokenNewestIsNamedMovedAndSteppedOver) {
+  const auto file = [](const fs::path& step) { return step / rank_file_name(1); };
+  const std::vector<std::pair<std::string, std::function<void(const fs::path&)>>> damages = {
+      {"No such file", [&](const fs::path& step) { fs::remove(step / "manifest.json"); }},
+      {"not valid JSON",
+       [&](const fs::path& step) {
+         const std::string text = slurp(step / "manifest.json");
+         spit(step / "manifest.json", text.substr(0, text.size() / 2));
+       }},
+      {"rank-00001.safetensors", [&](const fs::path& step) { fs::remove(file(step)); }},
+      {"the manifest says",
+       [&](const fs::path& step) { fs::resize_file(file(step), fs::file_size(file(step)) / 2); }},
+      {"the checksum is",
+       [&](const fs::path& step) {
+         std::string text = slurp(file(step));
+         text[text.size() - 3] ^= 4;
+         spit(file(step), text);
+       }},
+      {"is not a regular file",
+       [&](const fs::path& step) {
+         fs::remove(file(step));
+         fs::create_directory(file(step));
+       }},
+  };
+  save(10);
+  int64_t number = 20;
+  for (const auto& [reason, damage] : damages) {
+    const fs::path step = save(number++);
+    damage(step);
+    for (const int ranks : {3}) EXPECT_EQ(find(ranks), "step-00000010") << reason;
+    EXPECT_TRUE(contains(warnings_, reason));
+    EXPECT_TRUE(contains(warnings_, step.filename().string() + " is broken"));
+    EXPECT_FALSE(fs::exists(step));
+    EXPECT_TRUE(fs::exists(step.string() + ".broken"));
+  }
+  // The same step is saved again and breaks again: both stay to be looked at.
+  fs::remove(save(20) / "manifest.json");
+  EXPECT_EQ(find(), "step-00000010");
+  EXPECT_TRUE(fs::exists(dir_ / "step-00000020.broken.2"));
+}
+
+TEST_F(Managers, OnlyBrokenOnesAreAnErrorAndStayOne) {
+  for (const int64_t step : {1, 2}) fs::remove(save(step) / rank_file_name(0));
+  for (const int ranks : {2, 1}) {  // also when asked again: never a silent fresh start
+    const std::string message = user_error([&] { find(ranks); });
+    EXPECT_TRUE(contains(message, "none is whole"));
+    EXPECT_TRUE(contains(message, "2 set aside"));
+  }
+}
+
+TEST_F(Managers, AnUnfinishedFirstSaveIsNoCheckpoint) {
+  fs::create_directories(dir_ / "step-00000001.partial");
+  EXPECT_EQ(find(), "-");
+}
+
+// Killed at every point of a save, with a checkpoint to fall back to: the next start finds a whole
+// one, the new one from the commit on, and the next save cleans up.
+TEST_F(Managers, KilledAtEveryPointOfASave) {
+  const std::vector<std::string> points = {
+      "begin",           "partial made",     "file begun",     "piece written", "file written",
+      "all agreed",      "manifest written", "folder synced",  "renamed",       "committed",
+      "latest replaced", "old one renamed",  "old one removed"};
+  const size_t commit = 8;  // "renamed"
+  for (size_t i = 0; i < points.size(); ++i) {
+    SCOPED_TRACE(points[i]);
+    fs::remove_all(dir_);
+    save(10);
+    save(20);
+    std::fflush(nullptr);
+    const pid_t child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      const auto self = make_self_communicator();
+      RankPieces rank = make_pieces(0, 1, 0, 1, true, kAllStates);
+      CheckpointManager manager(dir_, 2, *self, nullptr);
+      manager.set_probe([&](const char* point) {
+        if (points[i] == point) kill(getpid(), SIGKILL);
+      });
+      manager.save(test_manifest(30, kAllStates), rank.pieces);
+      _exit(0);
+    }
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    ASSERT_TRUE(WIFSIGNALED(status)) << "the point was not reached";
+
+    EXPECT_EQ(find(2), i < commit ? "step-00000020" : "step-00000030");
+    EXPECT_EQ(warnings_, "");
+    save(30, 2);
+    save(40, 2);
+    EXPECT_EQ(listing(), (std::set<std::string>{"latest", "step-00000030", "step-00000040"}));
+    EXPECT_EQ(find(), "step-00000040");
+    CheckpointReader(dir_ / "step-00000030").verify();
+  }
+}
+
+// At any moment of saving with keep 1 at least one committed checkpoint exists.
+TEST_F(Managers, KeepOneNeverLeavesNone) {
+  save(1);
+  const auto self = make_self_communicator();
+  CheckpointManager manager(dir_, 1, *self, nullptr);
+  int points = 0;
+  manager.set_probe([&](const char*) {
+    ++points;
+    bool any = false;
+    for (const int64_t step : list_run_folder(dir_).steps) any |= manager.has(step);
+    EXPECT_TRUE(any);
+  });
+  for (const int64_t step : {2, 3}) {
+    RankPieces rank = make_pieces(0, 1, 0, 1, true, kAllStates);
+    manager.save(test_manifest(step, kAllStates), rank.pieces);
+  }
+  EXPECT_GT(points, 20);
+  EXPECT_EQ(listing(), (std::set<std::string>{"latest", "step-00000003"}));
+}
+
+TEST_F(Managers, ManyRanksMakeTheFolderTogether) {
+  for (int round = 0; round < 5; ++round) {
+    const fs::path deep = dir_ / std::to_string(round) / "a" / "b" / "c";
+    EXPECT_EQ(save_on_mesh(deep, 1, 4, 2, kAllStates), deep / "step-00000001");
+  }
+}
+
+}  // namespace
+}  // namespace tessera::testing
