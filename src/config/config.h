@@ -15,8 +15,9 @@ enum class ParamsDtype { kFp32, kBf16 };
 enum class Recompute { kNone, kFull };
 
 struct RunSection {
-  std::string dir;      // required
+  std::string dir;  // required
   uint64_t seed = 42;
+  int threads = 0;  // of each rank; 0: auto, OMP_NUM_THREADS if it is set, else 1
 };
 
 struct ParallelSection {
@@ -42,25 +43,25 @@ struct DataSection {
 };
 
 struct TrainingSection {
-  int64_t steps = 0;               // required
-  int64_t global_batch_size = 0;   // required
+  int64_t steps = 0;              // required
+  int64_t global_batch_size = 0;  // required
   int64_t micro_batch_size = 1;
-  double clip_grad_norm = 1.0;     // 0: off
-  int64_t log_every = 1;           // 0: off (metrics.jsonl still has every step)
+  double clip_grad_norm = 1.0;  // 0: off
+  int64_t log_every = 1;        // 0: off (metrics.jsonl still has every step)
   std::optional<int64_t> stop_after;
   bool log_samples = false;
 };
 
 struct EvalSection {
-  int64_t every = 0;               // 0: off
+  int64_t every = 0;  // 0: off
   int64_t batches = 8;
 };
 
 struct CheckpointSection {
-  int64_t every = 0;               // 0: only at the end and on request
-  int keep = 3;                    // 0: all
-  std::string resume = "auto";     // auto | none | a step folder
-  std::string init_from;           // a step folder whose weights start the run; empty: random
+  int64_t every = 0;            // 0: only at the end and on request
+  int keep = 3;                 // 0: all
+  std::string resume = "auto";  // auto | none | a step folder
+  std::string init_from;        // a step folder whose weights start the run; empty: random
 };
 
 struct DebugSection {

@@ -287,6 +287,13 @@ std::vector<Section> describe(Config& c) {
             kMathematics,
             "Names the initial weights and the order of samples.",
             {}},
+           {"threads",
+            integer_or("auto", c.run.threads, 1, 1024),
+            false,
+            kFree,
+            "Threads of each rank; they change the last bits of a matrix product. auto: "
+            "OMP_NUM_THREADS if it is set, else 1.",
+            {"num_threads"}},
        }},
       {"",
        "",

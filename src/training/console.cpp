@@ -4,6 +4,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <string_view>
 
 #include "base/error.h"
 
@@ -13,7 +15,10 @@ Console::Console(const std::filesystem::path& log_file) {
   if (log_file.empty()) return;
   log_.reset(std::fopen(log_file.c_str(), "a"));
   if (!log_) fail("train", "cannot open {} for writing", log_file.string());
-  interactive_ = isatty(STDOUT_FILENO) != 0;
+  // mpirun gives its ranks a terminal of its own; launch/run_local.sh says in TERM whether it is
+  // one.
+  const char* term = std::getenv("TERM");
+  interactive_ = isatty(STDOUT_FILENO) != 0 && term && std::string_view(term) != "dumb";
 }
 
 Console::~Console() {

@@ -1,8 +1,11 @@
 #include "training/train.h"
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cstdlib>
 #include <memory>
 #include <optional>
 
@@ -35,6 +38,15 @@ Data open_data(const Config& config) {
               data.train.num_samples(), config.data.seq_len, config.training.global_batch_size);
   if (config.eval.every > 0) data.valid.emplace(config.data.valid, config.data.seq_len);
   return data;
+}
+
+// The number of threads is part of what a run records, so auto is replaced by what it stands for.
+Config with_threads(Config config) {
+  if (config.run.threads == 0) {
+    const char* variable = std::getenv("OMP_NUM_THREADS");
+    config.run.threads = std::max(1, variable ? std::atoi(variable) : 1);
+  }
+  return config;
 }
 
 // Rank 0 makes the run folder; the others go on when it is there.
@@ -91,7 +103,9 @@ std::vector<T*> pointers(const std::vector<std::unique_ptr<T>>& owners) {
 // The objects of a run in the order in which they depend on each other: mesh, data, checkpoints,
 // model, buckets, executor, trainer. Everything that the user can have got wrong in the
 // configuration or the files is found before the model's memory is allocated.
-TrainOutcome train(const Config& config, std::unique_ptr<Communicator> world) {
+TrainOutcome train(const Config& requested, std::unique_ptr<Communicator> world) {
+  const Config config = with_threads(requested);
+  at::set_num_threads(config.run.threads);
   const MeshShape shape = resolve_mesh(config, world->size());
   Mesh mesh(shape, std::move(world));
   const bool root = mesh.world().rank() == 0;
