@@ -88,6 +88,7 @@ fi
 title "Checks"
 check "format of C++ sources (clang-format)" formatted
 check "shell scripts (shellcheck)" scripts_clean
+check "launch scripts" tests/launch/launch_test.sh
 check "include order of folders" include_order
 check "documented keys are the program's" documented
 
