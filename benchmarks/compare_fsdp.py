@@ -1,8 +1,8 @@
 """Trains the same Llama by Tessera over MPI and by PyTorch FSDP2 + TP over gloo, side by side.
 
 For each size, dtype and mesh (dp x tp) it runs both in turn, several rounds (A B A B, so that slow spells of
-the machine hit both), and prints Tessera / peer of three measures: the median step, launch to the end of
-step 1, and the peak memory of the largest rank. Both sides are watched from outside by the same code
+the machine hit both), and prints Tessera / peer of the median step, the processor time of a step (of all
+ranks), launch to the end of step 1, and the peak memory of the largest rank. Both sides are watched from outside by the same code
 (watch.py). The floor is what the matrix products alone take (bare_matmul.py).
 """
 
@@ -67,7 +67,7 @@ def tessera_config(case: Case, steps: int, data: Path, run_dir: Path) -> dict:
     }
 
 
-def measure(side: str, case: Case, steps: int, data: Path) -> Run:
+def measure(side: str, case: Case, steps: int, data: Path, unwrapped: bool) -> Run:
     with tempfile.TemporaryDirectory(prefix="tessera-benchmark-") as temporary:
         folder = Path(temporary)
         run_dir, log = folder / "run", folder / "output.txt"
@@ -79,12 +79,15 @@ def measure(side: str, case: Case, steps: int, data: Path) -> Run:
         command = [str(TORCHRUN), "--standalone", "--nproc-per-node", str(case.ranks), str(FOLDER / "fsdp_peer.py"),
                    "--size", case.size, "--dtype", case.dtype, "--dp", str(case.dp), "--tp", str(case.tp),
                    "--steps", str(steps), "--data", str(data), "--run-dir", str(run_dir)]
+        if unwrapped and case.ranks == 1 and case.dtype == "fp32":
+            command.append("--unwrapped")
         return watch(command, run_dir, case.ranks, launcher=True, log=log)
 
 
 @dataclass
 class Summary:
     step_ms: float
+    cpu_ms: float
     startup_s: float
     peak_mib: float
 
@@ -92,6 +95,8 @@ class Summary:
 def summarize(runs: list[Run]) -> Summary:
     return Summary(
         step_ms=statistics.median(ms for run in runs for ms in run.step_ms[WARM_UP:]),
+        # The last line is left out: a rank may have ended by then, and with it what it used.
+        cpu_ms=statistics.mean(ms for run in runs for ms in run.cpu_ms[WARM_UP - 1 : -1]),
         startup_s=statistics.median(run.startup_s for run in runs),
         peak_mib=max(run.peak_mib for run in runs),
     )
@@ -105,21 +110,33 @@ def check_clock(side: str, case: Case, runs: list[Run]) -> None:
         print(f"  note: {case}, {side}: logs steps of {logged:.0f} ms, seen from outside {seen:.0f} ms", flush=True)
 
 
-HEADER = (f"{'':20} {'step, ms':>29} {'floor':>7} {'launch to end of step 1, s':>28} {'peak memory per rank, MiB':>27}\n"
-          f"{'size dtype dp x tp':20} {'Tessera':>10} {'peer':>10} {'ratio':>7} {'ms':>7} "
-          f"{'Tessera':>10} {'peer':>9} {'ratio':>7} {'Tessera':>10} {'peer':>8} {'ratio':>7}")
+@dataclass(frozen=True)
+class Columns:
+    title: str
+    field: str  # of Summary
+    digits: int
+
+    width = 30  # Tessera 9, peer 9, ratio 7, and a gap
+
+
+TABLE = (Columns("step, ms", "step_ms", 1), Columns("processor ms, all ranks", "cpu_ms", 0),
+         Columns("launch to step 1, s", "startup_s", 2), Columns("peak MiB per rank", "peak_mib", 0))
+
+
+def header() -> str:
+    titles = "".join(f"{columns.title:>{columns.width}}" for columns in TABLE)
+    names = "".join(f"{'Tessera':>14}{'peer':>9}{'ratio':>7}" for _ in TABLE)
+    return f"{'':20}{titles}{'floor':>9}\n{'size dtype dp x tp':20}{names}{'ms':>9}"
 
 
 def row(case: Case, floor_ms: float, summaries: dict[str, Summary]) -> str:
-    def columns(field: str, widths: tuple[int, int], digits: int) -> str:
-        values = [getattr(summaries[side], field) if side in summaries else None for side in SIDES]
-        texts = [f"{value:{width}.{digits}f}" if value is not None else f"{'-':>{width}}"
-                 for value, width in zip(values, widths)]
-        ratio = f"{values[0] / values[1]:7.2f}" if None not in values else f"{'-':>7}"
-        return " ".join([*texts, ratio])
-
-    return (f"{str(case):20} {columns('step_ms', (10, 10), 1)} {floor_ms:7.0f} "
-            f"{columns('startup_s', (10, 9), 2)} {columns('peak_mib', (10, 8), 0)}")
+    texts = []
+    for columns in TABLE:
+        values = [getattr(summaries[side], columns.field) if side in summaries else None for side in SIDES]
+        texts += [f"{value:{width}.{columns.digits}f}" if value is not None else f"{'-':>{width}}"
+                  for value, width in zip(values, (14, 9))]
+        texts.append(f"{values[0] / values[1]:7.2f}" if None not in values else f"{'-':>7}")
+    return f"{str(case):20}{''.join(texts)}{floor_ms:9.0f}"
 
 
 def loss_line(side: str, loss: list[float]) -> str:
@@ -154,10 +171,12 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, help=f"of a run, the first {WARM_UP} do not count; default {STEPS}")
     parser.add_argument("--rounds", type=int, default=2, help="runs of each side; default 2")
     parser.add_argument("--sides", nargs="+", choices=SIDES, default=list(SIDES))
+    parser.add_argument("--unwrapped", action="store_true",
+                        help="at 1x1 fp32 the peer is plain PyTorch, without fully_shard")
     parser.add_argument("--output", type=Path, help="also write every measured number to this JSON file")
     arguments = parser.parse_args()
-    if arguments.steps is not None and arguments.steps <= WARM_UP:
-        parser.error(f"--steps {arguments.steps}: the first {WARM_UP} are warm-up, so at least {WARM_UP + 1}")
+    if arguments.steps is not None and arguments.steps < WARM_UP + 2:
+        parser.error(f"--steps {arguments.steps}: the first {WARM_UP} are warm-up; at least {WARM_UP + 2} are needed")
     return arguments
 
 
@@ -169,14 +188,14 @@ def main() -> int:
     rows, results, failed = [], [], []
     with tempfile.TemporaryDirectory(prefix="tessera-benchmark-data-") as temporary:
         data = {size: write_data(Path(temporary), size) for size in arguments.sizes}
-        print(HEADER, flush=True)
+        print(header(), flush=True)
         for case in cases:
             steps = arguments.steps or STEPS[case.size]
             runs: dict[str, list[Run]] = {side: [] for side in arguments.sides}
             try:
                 for _ in range(arguments.rounds):
                     for side in arguments.sides:
-                        runs[side].append(measure(side, case, steps, data[case.size]))
+                        runs[side].append(measure(side, case, steps, data[case.size], arguments.unwrapped))
             except RuntimeError as error:  # the other rows are still worth having
                 failed.append(case)
                 print(f"{case}: FAILED: {error}", flush=True)
@@ -191,7 +210,7 @@ def main() -> int:
             results.append({"case": asdict(case), "floor_ms": floor_ms,
                             "summary": {side: asdict(summary) for side, summary in summaries.items()},
                             "runs": {side: [asdict(run) for run in of_side] for side, of_side in runs.items()}})
-    print("\n" + "\n".join([HEADER, *rows]))
+    print("\n" + "\n".join([header(), *rows]))
     if arguments.output:
         arguments.output.parent.mkdir(parents=True, exist_ok=True)
         arguments.output.write_text(json.dumps(results, indent=1) + "\n")

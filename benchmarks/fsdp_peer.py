@@ -149,9 +149,9 @@ def make_optimizer(model: Llama, implementation: str) -> torch.optim.Optimizer:
 
 def clip_grad_norm(model: Llama, max_norm: float) -> float:
     """torch's clipping, one total norm over both meshes: with TP, norm weights live on the dp mesh alone."""
-    by_mesh: dict[DeviceMesh, list[nn.Parameter]] = {}
+    by_mesh: dict[DeviceMesh | None, list[nn.Parameter]] = {}
     for parameter in model.parameters():
-        by_mesh.setdefault(parameter.device_mesh, []).append(parameter)
+        by_mesh.setdefault(getattr(parameter, "device_mesh", None), []).append(parameter)
     norms = []
     for parameters in by_mesh.values():
         norm = nn.utils.get_total_norm([p.grad for p in parameters], foreach=True)
@@ -173,7 +173,8 @@ class Trainer:
         self.model = Llama(self.size)
         if self.tensor_parallel:
             apply_tensor_parallel(self.model, mesh["tp"])
-        apply_fsdp(self.model, mesh["dp"], arguments.dtype == "bf16")
+        if not arguments.unwrapped:
+            apply_fsdp(self.model, mesh["dp"], arguments.dtype == "bf16")
         self.optimizer = make_optimizer(self.model, arguments.adamw)
         self.stream = read_tokens(arguments.data)
         self.samples = (len(self.stream) - 1) // self.size.seq_len
@@ -220,7 +221,10 @@ def main() -> None:
     parser.add_argument("--data", required=True, help="prefix of a .bin/.idx pair")
     parser.add_argument("--run-dir", type=Path, required=True)
     parser.add_argument("--adamw", choices=["fused", "foreach"], default="fused")
+    parser.add_argument("--unwrapped", action="store_true", help="plain PyTorch, without fully_shard: one rank, fp32")
     arguments = parser.parse_args()
+    if arguments.unwrapped and (arguments.dp, arguments.tp, arguments.dtype) != (1, 1, "fp32"):
+        parser.error("--unwrapped: only for --dp 1 --tp 1 --dtype fp32")
 
     dist.init_process_group("gloo")
     trainer = Trainer(arguments)

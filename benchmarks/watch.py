@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import subprocess
 import time
@@ -19,6 +20,7 @@ class Run:
     startup_s: float  # from launch until the line of step 1 is in metrics.jsonl
     step_ms: list[float]  # as the run itself logs it
     seen_step_ms: list[float]  # time between the lines of metrics.jsonl, from step 2 on
+    cpu_ms: list[float]  # processor time of all ranks between those lines; says more on a busy machine
     loss: list[float]
     peak_mib: float  # the largest VmHWM of any rank, from launch to exit
 
@@ -31,6 +33,7 @@ def watch(command: list[str], run_dir: Path, ranks: int, launcher: bool, log: Pa
     metrics = run_dir / "metrics.jsonl"
     rank_pids: list[int] = []
     arrivals: list[float] = []
+    cpu_at_arrival: list[float] = []
     peak_kib = 0
     next_memory_poll = 0.0
     with open(log, "wb") as output:
@@ -39,7 +42,10 @@ def watch(command: list[str], run_dir: Path, ranks: int, launcher: bool, log: Pa
         while process.poll() is None:
             now = time.perf_counter()
             lines = metrics.read_bytes().count(b"\n") if metrics.exists() else 0
-            arrivals += [now] * (lines - len(arrivals))
+            if lines > len(arrivals):
+                cpu = sum(map(_cpu_ms, rank_pids))
+                cpu_at_arrival += [cpu] * (lines - len(arrivals))
+                arrivals += [now] * (lines - len(arrivals))
             if now >= next_memory_poll:
                 next_memory_poll = now + _MEMORY_POLL_SECONDS
                 if len(rank_pids) < ranks:
@@ -56,6 +62,7 @@ def watch(command: list[str], run_dir: Path, ranks: int, launcher: bool, log: Pa
         startup_s=arrivals[0] - launch,
         step_ms=[step["step_ms"] for step in steps],
         seen_step_ms=[1000 * (b - a) for a, b in zip(arrivals, arrivals[1:])],
+        cpu_ms=[b - a for a, b in zip(cpu_at_arrival, cpu_at_arrival[1:])],
         loss=[step["loss"] for step in steps],
         peak_mib=peak_kib / 1024,
     )
@@ -95,6 +102,15 @@ def _peak_kib(pid: int) -> int:
     except OSError:
         pass
     return 0  # it has ended
+
+
+def _cpu_ms(pid: int) -> float:
+    """User and system time of all its threads so far."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return math.nan  # no time is known of a rank that has ended
+    return 1000 * (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _environment() -> dict[str, str]:
