@@ -12,8 +12,11 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from transformers import LlamaConfig, LlamaForCausalLM
+from transformers.utils import logging
 
 from megatron_index import sample
+
+logging.disable_progress_bar()  # its lines would stand between the checks'
 
 
 @dataclass
