@@ -39,7 +39,8 @@ struct SafetensorsHeader {
 // numbers.
 SafetensorsHeader read_safetensors_header(const File& file);
 
-// The number of elements of a shape; -1 if it or its size in bytes does not fit int64.
+// The number of elements of a shape; -1 if a size is negative, or if the size in bytes or a stride
+// does not fit int64.
 int64_t checked_numel(const std::vector<int64_t>& shape, Dtype dtype);
 
 // What a file will hold: names, types and shapes in the order in which the data comes.

@@ -196,15 +196,14 @@ void check_entry(const std::string& path, const TensorEntry& entry, int64_t data
 }  // namespace
 
 int64_t checked_numel(const std::vector<int64_t>& shape, Dtype dtype) {
-  int64_t numel = 1, bytes = 0;
-  bool overflow = false;
+  // Sizes of 0 count as 1 here: strides of such a shape must fit as well.
+  int64_t span = dtype_size(dtype);
+  bool empty = false;
   for (const int64_t size : shape) {
-    if (size < 0) return -1;
-    if (size == 0) return 0;
+    if (size < 0 || __builtin_mul_overflow(span, std::max<int64_t>(size, 1), &span)) return -1;
+    empty |= size == 0;
   }
-  for (const int64_t size : shape) overflow |= __builtin_mul_overflow(numel, size, &numel);
-  overflow |= __builtin_mul_overflow(numel, dtype_size(dtype), &bytes);
-  return overflow ? -1 : numel;
+  return empty ? 0 : span / dtype_size(dtype);
 }
 
 SafetensorsHeader read_safetensors_header(const File& file) {
