@@ -88,6 +88,7 @@ TEST(Load, EveryKeyGoesToItsOwnMember) {
   const std::vector<std::pair<std::string, nlohmann::json>> values = {
       {"run.dir", "elsewhere"},
       {"run.seed", 7},
+      {"run.threads", 3},
       {"device", "cuda"},
       {"model.hidden_size", 128},
       {"model.intermediate_size", 100},
