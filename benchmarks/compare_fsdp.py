@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import statistics
 import subprocess
 import sys
@@ -182,6 +183,7 @@ def parse_arguments() -> argparse.Namespace:
 
 def main() -> int:
     arguments = parse_arguments()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the run under way is ended too
     warm_page_cache()
     cases = [Case(size, dtype, dp, tp) for size in arguments.sizes for dtype in arguments.dtypes
              for dp, tp in arguments.meshes]

@@ -39,19 +39,24 @@ def watch(command: list[str], run_dir: Path, ranks: int, launcher: bool, log: Pa
     with open(log, "wb") as output:
         launch = time.perf_counter()
         process = subprocess.Popen(command, env=_environment(), stdout=output, stderr=subprocess.STDOUT)
-        while process.poll() is None:
-            now = time.perf_counter()
-            lines = metrics.read_bytes().count(b"\n") if metrics.exists() else 0
-            if lines > len(arrivals):
-                cpu = sum(map(_cpu_ms, rank_pids))
-                cpu_at_arrival += [cpu] * (lines - len(arrivals))
-                arrivals += [now] * (lines - len(arrivals))
-            if now >= next_memory_poll:
-                next_memory_poll = now + _MEMORY_POLL_SECONDS
-                if len(rank_pids) < ranks:
-                    rank_pids = _rank_pids(process.pid) if launcher else [process.pid]
-                peak_kib = max([peak_kib, *map(_peak_kib, rank_pids)])
-            time.sleep(_POLL_SECONDS)
+        try:
+            while process.poll() is None:
+                now = time.perf_counter()
+                lines = metrics.read_bytes().count(b"\n") if metrics.exists() else 0
+                if lines > len(arrivals):
+                    cpu = sum(map(_cpu_ms, rank_pids))
+                    cpu_at_arrival += [cpu] * (lines - len(arrivals))
+                    arrivals += [now] * (lines - len(arrivals))
+                if now >= next_memory_poll:
+                    next_memory_poll = now + _MEMORY_POLL_SECONDS
+                    if len(rank_pids) < ranks:
+                        rank_pids = _rank_pids(process.pid) if launcher else [process.pid]
+                    peak_kib = max([peak_kib, *map(_peak_kib, rank_pids)])
+                time.sleep(_POLL_SECONDS)
+        finally:  # an interrupted benchmark leaves no run behind
+            if process.poll() is None:
+                process.terminate()
+                process.wait()
     if process.returncode != 0:
         raise RuntimeError(f"{' '.join(command)} failed with exit code {process.returncode}:\n"
                            + log.read_text(errors="replace")[-3000:])
