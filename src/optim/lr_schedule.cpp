@@ -8,7 +8,8 @@ namespace tessera {
 
 double learning_rate(const ScheduleConfig& schedule, double peak, int64_t total_steps,
                      int64_t step) {
-  if (step < schedule.warmup_steps)
+  if (step <=
+      schedule.warmup_steps)  // the peak is reached, even if the warm-up takes the whole run
     return peak * static_cast<double>(step) / static_cast<double>(schedule.warmup_steps);
   if (schedule.type == ScheduleType::kConstant) return peak;
   const auto decay_steps = static_cast<double>(total_steps - schedule.warmup_steps);

@@ -17,11 +17,11 @@ struct BatchShape {
   int dp_rank;  // this one
 };
 
-// The micro-batches that this rank runs for a global batch, the same number on every rank. Token
-// losses weigh 1 / (counting tokens of the global batch), rows that only fill up weigh 0, so
-// summing the ranks' losses and gradients gives the mean over the global batch on any mesh.
-std::vector<MicroBatch> micro_batches(const TokenStream& stream,
-                                      const std::vector<int64_t>& global_batch,
-                                      const BatchShape& shape);
+// Micro-batch `index` of those that this rank runs for a global batch; every rank runs
+// num_micro_batches(). Token losses weigh 1 / (counting tokens of the global batch), rows that only
+// fill up weigh 0, so summing the ranks' losses and gradients gives the mean over the global batch
+// on any mesh.
+MicroBatch load_micro_batch(const TokenStream& stream, const std::vector<int64_t>& global_batch,
+                            const BatchShape& shape, int64_t index);
 
 }  // namespace tessera

@@ -13,7 +13,7 @@
 namespace tessera {
 namespace {
 
-// JSON has no NaN; a run that meets one stops, and its last line says so.
+// JSON has no NaN: a validation loss that is not finite is written as a string.
 std::string number(double value) {
   return std::isfinite(value) ? fmt::format("{:.17g}", value) : fmt::format("\"{}\"", value);
 }

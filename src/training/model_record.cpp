@@ -7,24 +7,9 @@
 #include <vector>
 
 #include "base/error.h"
+#include "config/hf_config.h"
 
 namespace tessera {
-namespace {
-
-constexpr const char* kNetworkKeys[] = {
-    "hidden_size",         "intermediate_size",   "num_hidden_layers",
-    "num_attention_heads", "num_key_value_heads", "vocab_size",
-    "rope_theta",          "rms_norm_eps",        "tie_word_embeddings"};
-
-// The value of a key, or null: transformers 5 moved rope_theta into a map of its own.
-nlohmann::json value_of(const nlohmann::json& model, const std::string& key) {
-  if (model.contains(key)) return model[key];
-  if (model.contains("rope_parameters") && model["rope_parameters"].is_object())
-    return model["rope_parameters"].value(key, nlohmann::json());
-  return {};
-}
-
-}  // namespace
 
 nlohmann::json hf_config_of(const LlamaConfig& config, int64_t seq_len) {
   return {{"architectures", {"LlamaForCausalLM"}},
@@ -52,17 +37,17 @@ nlohmann::json hf_config_of(const LlamaConfig& config, int64_t seq_len) {
 
 void check_same_model(const nlohmann::json& recorded, const LlamaConfig& config,
                       const std::filesystem::path& step_dir) {
-  const nlohmann::json wanted = hf_config_of(config, /*seq_len=*/0);
+  LlamaConfig there = llama_config_from_hf(recorded, step_dir.string());
+  there.initializer_range = config.initializer_range;  // past tense once there are weights
+  if (there == config) return;
+  const nlohmann::json then = hf_config_of(there, 0), now = hf_config_of(config, 0);
   std::vector<std::string> differences;
-  for (const std::string key : kNetworkKeys) {
-    const nlohmann::json value = value_of(recorded, key);
-    if (!value.is_null() && value != wanted[key])
+  for (const auto& [key, value] : then.items())
+    if (value != now[key])
       differences.push_back(fmt::format("model.{}: {} there, {} in the configuration", key,
-                                        value.dump(), wanted[key].dump()));
-  }
-  if (!differences.empty())
-    fail_user("train", "{} holds another model:\n  {}\nmake the configuration agree with it",
-              step_dir.string(), fmt::join(differences, "\n  "));
+                                        value.dump(), now[key].dump()));
+  fail_user("train", "{} holds another model:\n  {}\nmake the configuration agree with it",
+            step_dir.string(), fmt::join(differences, "\n  "));
 }
 
 }  // namespace tessera

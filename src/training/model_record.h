@@ -10,8 +10,9 @@ namespace tessera {
 // The config.json with which `transformers` builds this model; every checkpoint carries it.
 nlohmann::json hf_config_of(const LlamaConfig& config, int64_t seq_len);
 
-// UserError that lists the keys in which the model recorded in the checkpoint `step_dir` computes
-// something else than `config` says, beyond what tensor shapes can tell (heads, rope_theta, eps).
+// UserError that lists the keys in which the model recorded in the checkpoint `step_dir` (an
+// imported config.json, say) differs from `config`, shapes or not; also if it is no model that this
+// program computes (scaled rotary positions, another activation).
 void check_same_model(const nlohmann::json& recorded, const LlamaConfig& config,
                       const std::filesystem::path& step_dir);
 

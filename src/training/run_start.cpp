@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/files.h"
 #include "checkpoint/reader.h"
 #include "config/load.h"
 #include "training/model_record.h"
@@ -16,7 +17,8 @@ namespace {
 
 // Resuming must train what the saved run would have trained.
 void check_same_run(const Manifest& manifest, const Config& config,
-                    const std::filesystem::path& folder, Console& console) {
+                    const std::vector<std::string>& data, const std::filesystem::path& folder,
+                    Console& console) {
   for (const auto& state : all_states())
     if (std::find(manifest.states.begin(), manifest.states.end(), state) == manifest.states.end())
       fail_user("train",
@@ -29,13 +31,45 @@ void check_same_run(const Manifest& manifest, const Config& config,
               "cannot resume from {}: these keys decide the mathematics and must be as they were:\n"
               "  {}\nmake them agree, or start another run in another run.dir",
               folder.string(), fmt::join(difference.mathematics, "\n  "));
+  if (manifest.data.is_array() && manifest.data != nlohmann::json(data))
+    fail_user(
+        "train",
+        "cannot resume from {}: data.train does not hold the tokens that it was trained on, so "
+        "samples would be others:\n  then: {}\n  now:  {}\nbring the same files back, or start "
+        "another run in another run.dir",
+        folder.string(), manifest.data.dump(), nlohmann::json(data).dump());
   for (const auto& line : difference.other) console.line("changed since the save: " + line);
+}
+
+// The folder that an explicit checkpoint.resume stands for.
+std::filesystem::path explicit_start(const std::filesystem::path& path,
+                                     CheckpointManager& checkpoints,
+                                     const std::filesystem::path& checkpoint_dir,
+                                     Console& console) {
+  const int64_t step = read_manifest(path).step;
+  const auto own = checkpoints.committed_steps();
+  std::error_code ignored;
+  const bool inside = std::filesystem::equivalent(folder_of(path), checkpoint_dir, ignored);
+  if (inside && own.back() > step)
+    fail_user("train",
+              "checkpoint.resume is {}, but {} also holds step {}, and two histories in one folder "
+              "would mix; move the newer ones away, choose another run.dir, or resume: auto",
+              path.string(), checkpoint_dir.string(), own.back());
+  if (!inside && !own.empty() && own.back() >= step) {
+    if (const auto latest = checkpoints.find_latest()) {
+      console.line(fmt::format("{} has gone on since {}", checkpoint_dir.string(), path.string()));
+      return *latest;
+    }
+  }
+  checkpoints.verify(path);
+  return path;
 }
 
 }  // namespace
 
 RunStart choose_start(const Config& config, CheckpointManager& checkpoints,
-                      const std::filesystem::path& checkpoint_dir, Console& console) {
+                      const std::filesystem::path& checkpoint_dir,
+                      const std::vector<std::string>& data, Console& console) {
   const std::string& resume = config.checkpoint.resume;
   RunStart start;
   if (resume == "auto") {
@@ -43,7 +77,7 @@ RunStart choose_start(const Config& config, CheckpointManager& checkpoints,
     if (!start.folder && config.checkpoint.init_from.empty())
       console.line("no checkpoint in " + checkpoint_dir.string() + ": starting at step 0");
   } else if (resume == "none") {
-    if (checkpoints.find_latest())
+    if (!checkpoints.committed_steps().empty())
       fail_user(
           "train",
           "checkpoint.resume is none, but {} holds checkpoints of an earlier run, and two runs "
@@ -51,19 +85,17 @@ RunStart choose_start(const Config& config, CheckpointManager& checkpoints,
           checkpoint_dir.string());
     console.line("checkpoint.resume is none: starting at step 0");
   } else {
-    start.folder = resume;
-    CheckpointReader(resume).verify();
+    start.folder = explicit_start(clean_path(resume), checkpoints, checkpoint_dir, console);
   }
   if (start.folder) {
     const Manifest manifest = read_manifest(*start.folder);
-    check_same_run(manifest, config, *start.folder, console);
+    check_same_run(manifest, config, data, *start.folder, console);
     start.step = manifest.step;
     console.line(fmt::format("resuming from {} at step {}", start.folder->string(), start.step));
   } else if (!config.checkpoint.init_from.empty()) {
     start.folder = config.checkpoint.init_from;
     start.weights_only = true;
-    const Manifest manifest = read_manifest(*start.folder);
-    check_same_model(manifest.model, config.model, *start.folder);
+    check_same_model(read_manifest(*start.folder).model, config.model, *start.folder);
     console.line("starting at step 0 with the weights of " + start.folder->string());
   }
   return start;

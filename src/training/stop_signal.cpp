@@ -1,8 +1,5 @@
 #include "training/stop_signal.h"
 
-#include <array>
-#include <csignal>
-
 namespace tessera {
 namespace {
 
@@ -26,11 +23,11 @@ StopSignal::StopSignal() {
   struct sigaction action {};
   action.sa_handler = on_signal;
   action.sa_flags = SA_RESTART;  // a write that is under way goes on
-  for (int signal : kSignals) sigaction(signal, &action, nullptr);
+  for (size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i], &action, &before_[i]);
 }
 
 StopSignal::~StopSignal() {
-  for (int signal : kSignals) std::signal(signal, SIG_DFL);
+  for (size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i], &before_[i], nullptr);
 }
 
 bool StopSignal::requested() const {

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <array>
+#include <csignal>
+
 namespace tessera {
 
 // While it lives, SIGTERM, SIGINT and SIGUSR1 do not end the process but ask for a save and a stop
@@ -13,6 +16,9 @@ class StopSignal {
 
   // This rank's view; ranks agree on it before they act.
   bool requested() const;
+
+ private:
+  std::array<struct sigaction, 3> before_;  // what was there, put back at the end
 };
 
 }  // namespace tessera

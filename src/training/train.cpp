@@ -11,11 +11,13 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/folder_lock.h"
 #include "config/load.h"
 #include "models/llama.h"
 #include "parallel/fsdp/initialize.h"
 #include "training/model_record.h"
 #include "training/run_start.h"
+#include "training/stop_signal.h"
 #include "training/train_state.h"
 #include "training/trainer.h"
 
@@ -49,8 +51,9 @@ Config with_threads(Config config) {
   return config;
 }
 
-// Rank 0 makes the run folder; the others go on when it is there.
-void make_run_folder(const std::filesystem::path& dir, Communicator& world) {
+// Rank 0 makes the run folder and keeps other runs out of it; the others go on when it is there.
+std::unique_ptr<FolderLock> make_run_folder(const std::filesystem::path& dir, Communicator& world) {
+  std::unique_ptr<FolderLock> lock;
   if (world.rank() == 0) {
     std::error_code error;
     for (const char* name : {"checkpoints", "logs"}) {
@@ -59,36 +62,45 @@ void make_run_folder(const std::filesystem::path& dir, Communicator& world) {
         fail_user("train", "cannot make the folder {}: {}; choose another run.dir",
                   (dir / name).string(), error.message());
     }
+    lock = std::make_unique<FolderLock>(dir);
   }
   world.barrier().wait();
+  return lock;
 }
 
-Manifest manifest_of(const Config& config, const MeshShape& mesh,
-                     const std::vector<Stage*>& stages) {
+Manifest manifest_of(const Config& config, const MeshShape& mesh, const std::vector<Stage*>& stages,
+                     const std::vector<std::string>& data) {
   Manifest manifest;
   manifest.seed = config.run.seed;
   manifest.states = all_states();
   manifest.tensors = tensor_infos(stages);
   manifest.model = hf_config_of(config.model, config.data.seq_len);
   manifest.config = to_json(config);
+  manifest.data = data;
   manifest.mesh = {
       {"dp_replicate", mesh.dp_replicate}, {"dp_shard", mesh.dp_shard}, {"tp", mesh.tp}};
   manifest.writer = kWriter;
   return manifest;
 }
 
+// The checkpoint that the run starts from, open and known to hold this model's tensors.
+std::unique_ptr<CheckpointReader> open_start(const RunStart& start,
+                                             const std::vector<TensorInfo>& tensors) {
+  if (!start.folder) return nullptr;
+  auto reader = std::make_unique<CheckpointReader>(*start.folder);
+  check_tensors(reader->manifest(), tensors);
+  return reader;
+}
+
 // Random weights, or the states that the run starts from.
-void fill_states(const RunStart& start, const Config& config,
-                 const std::vector<TensorInfo>& tensors, const std::vector<FlatBucket*>& buckets,
-                 const Mesh& mesh) {
-  if (!start.folder) {
-    for (FlatBucket* bucket : buckets) initialize_weights(*bucket, config.run.seed);
+void fill_states(const RunStart& start, std::unique_ptr<CheckpointReader> reader, uint64_t seed,
+                 const std::vector<FlatBucket*>& buckets, const Mesh& mesh) {
+  if (!reader) {
+    for (FlatBucket* bucket : buckets) initialize_weights(*bucket, seed);
     return;
   }
-  CheckpointReader reader(*start.folder);
-  check_tensors(reader.manifest(), tensors);
   const auto states = start.weights_only ? std::vector<std::string>{kStateParam} : all_states();
-  for (const auto& piece : pieces_of(buckets, mesh, states)) reader.read(piece);
+  for (const auto& piece : pieces_of(buckets, mesh, states)) reader->read(piece);
 }
 
 template <typename T>
@@ -106,17 +118,20 @@ std::vector<T*> pointers(const std::vector<std::unique_ptr<T>>& owners) {
 TrainOutcome train(const Config& requested, std::unique_ptr<Communicator> world) {
   const Config config = with_threads(requested);
   at::set_num_threads(config.run.threads);
+  const StopSignal stop_signal;  // from here on a signal waits for the end of a step
   const MeshShape shape = resolve_mesh(config, world->size());
   Mesh mesh(shape, std::move(world));
   const bool root = mesh.world().rank() == 0;
   const Data data = open_data(config);
 
   const std::filesystem::path run_dir = config.run.dir;
-  make_run_folder(run_dir, mesh.world());
+  const auto lock = make_run_folder(run_dir, mesh.world());
   Console console(root ? run_dir / "logs" / "train.log" : std::filesystem::path());
   CheckpointManager checkpoints(run_dir / "checkpoints", config.checkpoint.keep, mesh.world(),
                                 [&](const std::string& text) { console.warn(text); });
-  const RunStart start = choose_start(config, checkpoints, run_dir / "checkpoints", console);
+  const auto fingerprints = data.train.fingerprints();
+  const RunStart start =
+      choose_start(config, checkpoints, run_dir / "checkpoints", fingerprints, console);
   if (start.step >= config.training.steps) {
     console.line(
         fmt::format("the run is complete: {} of {} steps are done; raise training.steps to go on",
@@ -126,7 +141,8 @@ TrainOutcome train(const Config& requested, std::unique_ptr<Communicator> world)
 
   const auto owned_stages = make_llama(config.model, config.data.seq_len, mesh);
   const auto stages = pointers(owned_stages);
-  const Manifest manifest = manifest_of(config, shape, stages);
+  const Manifest manifest = manifest_of(config, shape, stages, fingerprints);
+  auto reader = open_start(start, manifest.tensors);
   const auto dtype = config.precision.params == ParamsDtype::kBf16 ? at::kBFloat16 : at::kFloat;
   std::vector<std::unique_ptr<FlatBucket>> owned_buckets;
   int64_t state_bytes = 0;
@@ -136,8 +152,10 @@ TrainOutcome train(const Config& requested, std::unique_ptr<Communicator> world)
     state_bytes += owned_buckets.back()->state_bytes();
   }
   const auto buckets = pointers(owned_buckets);
-  fill_states(start, config, manifest.tensors, buckets, mesh);
-  StepExecutor executor(stages, buckets,
+  fill_states(start, std::move(reader), config.run.seed, buckets, mesh);
+  std::vector<std::vector<int>> stage_buckets;  // so far each stage has one bucket, its own
+  for (size_t i = 0; i < stages.size(); ++i) stage_buckets.push_back({static_cast<int>(i)});
+  StepExecutor executor(stages, buckets, stage_buckets,
                         {.recompute = config.memory.recompute == Recompute::kFull,
                          .poison_released = config.debug.poison_released});
 
@@ -156,7 +174,7 @@ TrainOutcome train(const Config& requested, std::unique_ptr<Communicator> world)
     metrics.emplace(run_dir / "metrics.jsonl", start.step);
   }
   Trainer trainer({config, mesh, buckets, executor, data.train, data.valid ? &*data.valid : nullptr,
-                   checkpoints, manifest, console, metrics ? &*metrics : nullptr},
+                   checkpoints, manifest, console, metrics ? &*metrics : nullptr, stop_signal},
                   start.step);
   const TrainOutcome outcome = trainer.run();
   if (outcome == TrainOutcome::kDone)

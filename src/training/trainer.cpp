@@ -68,18 +68,18 @@ StepMetrics Trainer::train_step() {
   const auto samples = sampler_.global_batch(step_ * batch_size, batch_size);
 
   double loss = 0.0;
-  bool first = true;
-  for (const auto& batch : micro_batches(parts_.train_data, samples, batch_shape())) {
-    loss += parts_.executor.forward_backward(batch, first);
-    first = false;
-  }
+  const BatchShape shape = batch_shape();
+  const int64_t micro_batches = num_micro_batches(batch_size, shape.micro_batch_size, shape.dp);
+  for (int64_t i = 0; i < micro_batches; ++i)
+    loss += parts_.executor.forward_backward(load_micro_batch(parts_.train_data, samples, shape, i),
+                                             /*first=*/i == 0);
 
   // One small sum over all ranks. Ranks of a tp group hold the same loss, so one of them counts.
   at::Tensor sums = at::empty({3}, at::kDouble);
   auto* sum = sums.mutable_data_ptr<double>();
   sum[0] = parts_.mesh.tp_rank() == 0 ? loss : 0.0;
   sum[1] = local_squared_grad_norm(parts_.buckets, parts_.mesh);
-  sum[2] = stop_signal_.requested() ? 1.0 : 0.0;
+  sum[2] = parts_.stop_signal.requested() ? 1.0 : 0.0;
   parts_.mesh.world().all_reduce(sums, ReduceOp::kSum).wait();
   stop_agreed_ = sum[2] > 0.0;
 
@@ -89,8 +89,8 @@ StepMetrics Trainer::train_step() {
   metrics.grad_norm = std::sqrt(sum[1]);
   if (!std::isfinite(metrics.loss) || !std::isfinite(metrics.grad_norm))
     fail("train",
-         "step {}: loss {}, gradient norm {}: not finite, so no update was made; samples [{}]. The "
-         "last checkpoint is whole; start again with a lower optimizer.lr or without these samples",
+         "step {}: loss {}, gradient norm {}: not finite, so no update was made; samples [{}]. "
+         "Earlier checkpoints are as they were; go on from one with a lower optimizer.lr",
          metrics.step, metrics.loss, metrics.grad_norm, fmt::join(samples, ", "));
   metrics.lr =
       learning_rate(config.schedule, config.optimizer.lr, config.training.steps, step_ + 1);
@@ -113,14 +113,20 @@ StepMetrics Trainer::train_step() {
 EvalMetrics Trainer::evaluate() {
   const auto& config = parts_.config;
   const Sampler in_order(parts_.valid_data->num_samples(), config.run.seed, /*shuffle=*/false);
-  const int64_t wanted = config.eval.batches * config.training.global_batch_size;
-  const int64_t total = std::min(wanted, parts_.valid_data->num_samples());
+  const int64_t batch_size = config.training.global_batch_size;
+  const int64_t available = parts_.valid_data->num_samples();
+  // As many as asked for, without overflow; the last batch may be smaller.
+  const int64_t total =
+      config.eval.batches > available / batch_size ? available : config.eval.batches * batch_size;
+  const BatchShape shape = batch_shape();
   double loss = 0.0;  // sum of the batches' means, each times its samples
   for (int64_t done = 0; done < total;) {
-    const int64_t size = std::min(config.training.global_batch_size, total - done);
-    for (const auto& batch :
-         micro_batches(*parts_.valid_data, in_order.global_batch(done, size), batch_shape()))
-      loss += parts_.executor.evaluate(batch) * static_cast<double>(size);
+    const int64_t size = std::min(batch_size, total - done);
+    const auto samples = in_order.global_batch(done, size);
+    const int64_t micro_batches = num_micro_batches(size, shape.micro_batch_size, shape.dp);
+    for (int64_t i = 0; i < micro_batches; ++i)
+      loss += parts_.executor.evaluate(load_micro_batch(*parts_.valid_data, samples, shape, i)) *
+              static_cast<double>(size);
     done += size;
   }
   at::Tensor sum = at::full({1}, parts_.mesh.tp_rank() == 0 ? loss : 0.0, at::kDouble);
@@ -129,7 +135,6 @@ EvalMetrics Trainer::evaluate() {
 }
 
 void Trainer::save() {
-  if (parts_.checkpoints.has(step_)) return;
   const auto start = std::chrono::steady_clock::now();
   Manifest manifest = parts_.manifest;
   manifest.step = step_;

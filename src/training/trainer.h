@@ -30,6 +30,7 @@ struct TrainerParts {
   const Manifest& manifest;  // what every checkpoint of this run says, without its position
   Console& console;
   MetricsFile* metrics;  // rank 0 alone
+  const StopSignal& stop_signal;
 };
 
 // The training loop and nothing else:
@@ -56,7 +57,6 @@ class Trainer {
 
   TrainerParts parts_;
   Sampler sampler_;
-  StopSignal stop_signal_;
   int64_t step_;
   bool stop_agreed_ = false;
   double seconds_per_step_ = 0.0;  // smoothed, for the time left

@@ -39,6 +39,7 @@ TEST(LrSchedule, NoWarmupAndWarmupToTheEndGiveNoNan) {
         const double lr = learning_rate({type, warmup, 0.1}, 1e-3, 20, step);
         EXPECT_TRUE(std::isfinite(lr) && lr >= 0.0 && lr <= 1e-3) << warmup << " " << step;
       }
+      EXPECT_EQ(learning_rate({type, 20, 0.1}, 1e-3, 20, 20), 1e-3);
     }
   }
 }

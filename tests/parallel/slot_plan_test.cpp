@@ -8,10 +8,17 @@
 namespace tessera {
 namespace {
 
-const Hold* hold_at(const std::vector<Hold>& holds, int stage, int turn) {
+const Hold* hold_at(const std::vector<Hold>& holds, int bucket, int turn) {
   for (const auto& hold : holds)
-    if (hold.stage == stage && hold.first_turn <= turn && turn <= hold.last_turn) return &hold;
+    if (hold.bucket == bucket && hold.first_turn <= turn && turn <= hold.last_turn) return &hold;
   return nullptr;
+}
+
+// One bucket a stage, as most models have it.
+std::vector<StageNeeds> own_buckets(int stages) {
+  std::vector<StageNeeds> needs(stages);
+  for (int i = 0; i < stages; ++i) needs[i].buckets = {i};
+  return needs;
 }
 
 // Two holds that overlap in time never share a slot, and every hold fits its slot.
@@ -19,7 +26,7 @@ void expect_sound(const std::vector<Hold>& holds, const std::vector<int64_t>& sl
                   const std::vector<int64_t>& bytes) {
   for (size_t i = 0; i < holds.size(); ++i) {
     ASSERT_GE(holds[i].slot, 0);
-    EXPECT_GE(slots.at(holds[i].slot), bytes[holds[i].stage]);
+    EXPECT_GE(slots.at(holds[i].slot), bytes[holds[i].bucket]);
     for (size_t j = i + 1; j < holds.size(); ++j)
       if (holds[i].slot == holds[j].slot) {
         EXPECT_TRUE(holds[i].last_turn < holds[j].first_turn ||
@@ -35,14 +42,14 @@ TEST(SlotPlan, HoldsWhatEveryTurnReads) {
         std::vector<int64_t> bytes(stages, 10);
         bytes.front() = 70;
         bytes.back() = 80;
-        std::vector<bool> reads(stages, true);
-        reads.front() = false;
+        auto needs = own_buckets(stages);
+        needs.front().backward_reads = false;
         const SlotPlan plan =
-            plan_slots(bytes, reads, {.prefetch = prefetch, .recompute = recompute});
+            plan_slots(bytes, needs, {.prefetch = prefetch, .recompute = recompute});
         ASSERT_EQ(plan.turns.size(), 2U * stages - 1);
         for (int t = 0; t < static_cast<int>(plan.turns.size()); ++t) {
           const auto& turn = plan.turns[t];
-          const bool reads_now = turn.forward || recompute || reads[turn.stage];
+          const bool reads_now = turn.forward || recompute || needs[turn.stage].backward_reads;
           EXPECT_TRUE(!reads_now || hold_at(plan.gathers, turn.stage, t)) << to_string(plan);
           EXPECT_TRUE(!turn.backward || hold_at(plan.grads, turn.stage, t));
         }
@@ -55,36 +62,47 @@ TEST(SlotPlan, HoldsWhatEveryTurnReads) {
 
 TEST(SlotPlan, RingsDoNotGrowWithDepth) {
   for (int stages : {6, 7, 33, 34, 130}) {
-    const SlotPlan plan = plan_slots(std::vector<int64_t>(stages, 1),
-                                     std::vector<bool>(stages, true), {.prefetch = 1});
+    const SlotPlan plan =
+        plan_slots(std::vector<int64_t>(stages, 1), own_buckets(stages), {.prefetch = 1});
     EXPECT_EQ(plan.gather_slot_bytes.size(), 2U);
     EXPECT_EQ(plan.grad_slot_bytes.size(), 2U);
   }
 }
 
 TEST(SlotPlan, KeepsTheLastBlockForItsBackward) {
-  const SlotPlan plan = plan_slots({1, 1, 1, 1}, {true, true, true, true}, {.prefetch = 1});
+  const SlotPlan plan = plan_slots({1, 1, 1, 1}, own_buckets(4), {.prefetch = 1});
   int gathers_of_last_block = 0;
-  for (const auto& hold : plan.gathers) gathers_of_last_block += hold.stage == 2;
+  for (const auto& hold : plan.gathers) gathers_of_last_block += hold.bucket == 2;
   EXPECT_EQ(gathers_of_last_block, 1);  // forward turn 2, head turn 3, backward turn 4
 }
 
 TEST(SlotPlan, ResidentBucketsNeedNoSlot) {
-  const SlotPlan plan = plan_slots({0, 0, 0}, {true, true, true}, {});
+  const SlotPlan plan = plan_slots({0, 0, 0}, own_buckets(3), {});
   EXPECT_TRUE(plan.gathers.empty());
   EXPECT_TRUE(plan.gather_slot_bytes.empty());
   EXPECT_TRUE(plan.grads.empty());
 }
 
 TEST(SlotPlan, PrefetchStartsAheadInBothDirections) {
-  const SlotPlan plan =
-      plan_slots(std::vector<int64_t>(6, 1), std::vector<bool>(6, true), {.prefetch = 1});
+  const SlotPlan plan = plan_slots(std::vector<int64_t>(6, 1), own_buckets(6), {.prefetch = 1});
   for (const auto& hold : plan.gathers) {
     int first_use = hold.last_turn;
     for (int t = hold.last_turn; t >= hold.first_turn; --t)
-      if (plan.turns[t].stage == hold.stage) first_use = t;
+      if (plan.turns[t].stage == hold.bucket) first_use = t;
     EXPECT_EQ(hold.first_turn, std::max(0, first_use - 1)) << to_string(plan);
   }
+}
+
+TEST(SlotPlan, ATiedBucketIsHeldAndReducedByEachOfItsStages) {
+  auto needs = own_buckets(5);
+  needs[0].buckets = {0, 4};  // the embedding's weight is the head's
+  const SlotPlan plan = plan_slots({1, 1, 1, 1, 1}, needs, {.prefetch = 1});
+  int reduces = 0;
+  for (const auto& hold : plan.grads) reduces += hold.bucket == 4;
+  EXPECT_EQ(reduces, 2);
+  for (int turn : {0, 4, 8}) EXPECT_TRUE(hold_at(plan.gathers, 4, turn)) << to_string(plan);
+  expect_sound(plan.gathers, plan.gather_slot_bytes, {1, 1, 1, 1, 1});
+  expect_sound(plan.grads, plan.grad_slot_bytes, {1, 1, 1, 1, 1});
 }
 
 }  // namespace

@@ -77,17 +77,25 @@ INSTANTIATE_TEST_SUITE_P(Meshes, Parity,
                                          Case{1, 4, 4}, Case{3, 1, 4}),
                          name_of);
 
-TEST(Parity, Bf16StaysNearFp32OnEveryMesh) {
+// bf16 activations carry 8 bits, so another order of additions shows; but meshes agree with each
+// other far better than bf16 agrees with fp32, and a lost or doubled contribution would show at
+// once.
+TEST(Parity, Bf16AgreesAmongMeshesAndFollowsFp32) {
   TemporaryFolder folder;
   const TinyRun fp32 = run(config_of(folder, {1, 1, 1}, "fp32"));
-  for (const Case& c : {Case{1, 1, 1}, Case{2, 2, 1}, Case{4, 1, 4}, Case{1, 4, 1}}) {
+  for (const Case& c :
+       {Case{1, 1, 1}, Case{2, 1, 1}, Case{2, 2, 1}, Case{4, 1, 4}, Case{1, 4, 1}}) {
     Config config = config_of(folder, c, "bf16-" + std::to_string(c.dp) + std::to_string(c.tp));
     config.precision.params = ParamsDtype::kBf16;
     const TinyRun result = run(config);
     ASSERT_EQ(result.steps.size(), fp32.steps.size());
-    for (size_t i = 0; i < fp32.steps.size(); ++i)
-      EXPECT_NEAR(result.steps[i].at("loss").get<double>(), fp32.steps[i].at("loss").get<double>(),
-                  0.02);  // 8 bits of mantissa through two layers
+    for (size_t i = 0; i < fp32.steps.size(); ++i) {
+      for (const char* key : {"loss", "grad_norm"}) {
+        const double wanted = fp32.steps[i].at(key);
+        EXPECT_NEAR(result.steps[i].at(key).get<double>(), wanted, 0.01 * wanted)
+            << key << " of step " << i + 1 << " at " << c.dp << "x" << c.tp;
+      }
+    }
   }
 }
 

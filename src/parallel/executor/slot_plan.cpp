@@ -13,7 +13,7 @@ std::vector<int64_t> assign_slots(std::vector<Hold>& holds, const std::vector<in
   std::vector<int64_t> size;
   std::vector<int> busy_until;
   for (auto& hold : holds) {
-    const int64_t need = bytes[hold.stage];
+    const int64_t need = bytes[hold.bucket];
     int best = -1;
     for (int s = 0; s < static_cast<int>(size.size()); ++s) {
       if (busy_until[s] >= hold.first_turn) continue;
@@ -39,34 +39,38 @@ std::vector<int64_t> assign_slots(std::vector<Hold>& holds, const std::vector<in
 
 }  // namespace
 
-SlotPlan plan_slots(const std::vector<int64_t>& bytes, const std::vector<bool>& backward_reads,
+SlotPlan plan_slots(const std::vector<int64_t>& bytes, const std::vector<StageNeeds>& stages,
                     const SlotPlanOptions& options) {
-  const int stages = static_cast<int>(bytes.size());
+  const int count = static_cast<int>(stages.size());
   SlotPlan plan;
   // The last stage runs forward and backward in one turn: its backward follows at once anyway, so
   // its parameters are gathered once and its activations never wait.
-  for (int i = 0; i + 1 < stages; ++i) plan.turns.push_back({i, true, false});
-  plan.turns.push_back({stages - 1, true, options.training});
+  for (int i = 0; i + 1 < count; ++i) plan.turns.push_back({i, true, false});
+  plan.turns.push_back({count - 1, true, options.training});
   if (options.training)
-    for (int i = stages - 2; i >= 0; --i) plan.turns.push_back({i, false, true});
+    for (int i = count - 2; i >= 0; --i) plan.turns.push_back({i, false, true});
 
-  std::vector<int> open(stages, -1);  // index into gathers of the stage's last hold
+  std::vector<int> open(bytes.size(), -1);  // index into gathers of the bucket's last hold
   for (int t = 0; t < static_cast<int>(plan.turns.size()); ++t) {
     const auto& turn = plan.turns[t];
-    if (bytes[turn.stage] > 0 &&
-        (turn.forward || options.recompute || backward_reads[turn.stage])) {
-      const int start = std::max(0, t - options.prefetch);
-      int& index = open[turn.stage];
-      // Releasing what the prefetch would gather again at once: keep it instead.
-      if (index >= 0 && plan.gathers[index].last_turn + 1 >= start) {
-        plan.gathers[index].last_turn = t;
-      } else {
-        index = static_cast<int>(plan.gathers.size());
-        plan.gathers.push_back({turn.stage, start, t});
+    const auto& stage = stages[turn.stage];
+    const bool reads = turn.forward || options.recompute || stage.backward_reads;
+    for (int bucket : stage.buckets) {
+      if (bytes[bucket] == 0) continue;
+      if (reads) {
+        const int start = std::max(0, t - options.prefetch);
+        int& index = open[bucket];
+        // Releasing what the prefetch would gather again at once: keep it instead.
+        if (index >= 0 && plan.gathers[index].last_turn + 1 >= start) {
+          plan.gathers[index].last_turn = t;
+        } else {
+          index = static_cast<int>(plan.gathers.size());
+          plan.gathers.push_back({bucket, start, t});
+        }
       }
+      // A gradient is reduced while the next turn runs.
+      if (turn.backward) plan.grads.push_back({bucket, t, t + 1});
     }
-    // A gradient is reduced while the next turn runs.
-    if (turn.backward && bytes[turn.stage] > 0) plan.grads.push_back({turn.stage, t, t + 1});
   }
   std::stable_sort(plan.gathers.begin(), plan.gathers.end(),
                    [](const Hold& a, const Hold& b) { return a.first_turn < b.first_turn; });
@@ -83,12 +87,12 @@ std::string to_string(const SlotPlan& plan) {
                         turn.forward ? (turn.backward ? "fwd+bwd" : "fwd") : "bwd");
     for (const auto& hold : plan.gathers) {
       if (hold.first_turn == t)
-        text += fmt::format("  gather {} into slot {}", hold.stage, hold.slot);
-      if (hold.last_turn == t) text += fmt::format("  release {}", hold.stage);
+        text += fmt::format("  gather {} into slot {}", hold.bucket, hold.slot);
+      if (hold.last_turn == t) text += fmt::format("  release {}", hold.bucket);
     }
     for (const auto& hold : plan.grads)
       if (hold.first_turn == t)
-        text += fmt::format("  reduce {} from grad slot {}", hold.stage, hold.slot);
+        text += fmt::format("  reduce {} from grad slot {}", hold.bucket, hold.slot);
     text += '\n';
   }
   return text;

@@ -13,9 +13,9 @@ struct Turn {
   bool backward;
 };
 
-// A stretch of turns over which one buffer holds one stage's bucket.
+// A stretch of turns over which one buffer holds one bucket.
 struct Hold {
-  int stage;
+  int bucket;
   int first_turn;  // filled at the start of this turn (gathers: started, for use `depth` turns
                    // later)
   int last_turn;   // free after this turn
@@ -39,9 +39,14 @@ struct SlotPlanOptions {
   bool training = true;    // false: forward turns only
 };
 
-// bytes[i]: the slot size of stage i (0: resident, never gathered). backward_reads[i]: whether its
-// backward reads the parameters.
-SlotPlan plan_slots(const std::vector<int64_t>& bytes, const std::vector<bool>& backward_reads,
+// What the plan knows of a stage.
+struct StageNeeds {
+  std::vector<int> buckets;    // which it reads; a tied weight's bucket is listed by several stages
+  bool backward_reads = true;  // whether its backward reads the parameters
+};
+
+// bytes[b]: the slot size of bucket b (0: resident, never gathered).
+SlotPlan plan_slots(const std::vector<int64_t>& bytes, const std::vector<StageNeeds>& stages,
                     const SlotPlanOptions& options);
 
 // The plan as a table of turns, for people and tests.

@@ -34,31 +34,38 @@ bool fits(const SlotPlan& plan, const std::vector<int64_t>& slot_bytes) {
 }  // namespace
 
 StepExecutor::StepExecutor(std::vector<Stage*> stages, std::vector<FlatBucket*> buckets,
+                           const std::vector<std::vector<int>>& stage_buckets,
                            ExecutorOptions options)
     : stages_(std::move(stages)), buckets_(std::move(buckets)), options_(options) {
   std::vector<int64_t> bytes;
-  std::vector<bool> backward_reads;
   int64_t staging = 0;
-  int64_t poison = 0;
-  for (size_t i = 0; i < stages_.size(); ++i) {
-    bytes.push_back(buckets_[i]->slot_bytes());
-    backward_reads.push_back(stages_[i]->backward_reads_parameters());
-    if (bytes.back() > 0) staging = std::max(staging, buckets_[i]->shard_numel());
-    poison = std::max(poison, bytes.back());
+  for (const FlatBucket* bucket : buckets_) {
+    bytes.push_back(bucket->slot_bytes());
+    if (bytes.back() > 0) staging = std::max(staging, bucket->shard_numel());
   }
-  train_plan_ = plan_slots(bytes, backward_reads,
-                           {.prefetch = options.prefetch, .recompute = options.recompute});
-  eval_plan_ = plan_slots(bytes, backward_reads, {.prefetch = options.prefetch, .training = false});
+  size_t at_once = 0;
+  for (size_t i = 0; i < stages_.size(); ++i) {
+    needs_.push_back({stage_buckets[i], stages_[i]->backward_reads_parameters()});
+    at_once = std::max(at_once, stage_buckets[i].size());
+  }
+  train_plan_ =
+      plan_slots(bytes, needs_, {.prefetch = options.prefetch, .recompute = options.recompute});
+  eval_plan_ = plan_slots(bytes, needs_, {.prefetch = options.prefetch, .training = false});
   if (!fits(eval_plan_, train_plan_.gather_slot_bytes))
     fail("executor",
          "the forward-only schedule needs more gather slots than the training schedule");
   gather_slots_ = allocate(train_plan_.gather_slot_bytes);
   grad_slots_ = allocate(train_plan_.grad_slot_bytes);
-  staging_ = at::zeros({staging}, at::kFloat);
+  for (size_t i = 0; i < at_once; ++i) staging_.push_back(at::zeros({staging}, at::kFloat));
   if (options.poison_released)  // all bits set is NaN in fp32 and in bf16
-    poison_ = at::full({poison}, std::numeric_limits<uint8_t>::max(), at::kByte);
+    poison_ = at::full({*std::max_element(bytes.begin(), bytes.end())},
+                       std::numeric_limits<uint8_t>::max(), at::kByte);
   states_.resize(stages_.size());
-  gathering_.assign(stages_.size(), false);
+  gathering_.assign(buckets_.size(), false);
+}
+
+StepExecutor::~StepExecutor() {
+  for (FlatBucket* bucket : buckets_) bucket->abandon();
 }
 
 double StepExecutor::forward_backward(const MicroBatch& batch, bool first) {
@@ -72,7 +79,7 @@ double StepExecutor::forward_backward(const MicroBatch& batch, bool first) {
     start_gathers(plan, t, next_gather);
     finish_gathers(plan, t);
     // The last stage's own functions may add weight gradients during its forward already.
-    if (backward) buckets_[stage]->begin_grad(grad_slot(stage, t), first);
+    if (backward) begin_grads(t, first);
     if (forward) forward_turn(stage, batch);
     if (forward && backward) {
       loss = states_[stage].outputs[0].item<double>();
@@ -80,14 +87,13 @@ double StepExecutor::forward_backward(const MicroBatch& batch, bool first) {
     }
     if (backward) {
       backward_turn(stage, batch, grads);
-      // The reduction before this one ran beside this turn's computation.
-      finish_reduce();
-      buckets_[stage]->start_reduce(first, staging_);
-      reducing_ = buckets_[stage];
+      // The reductions before these ran beside this turn's computation.
+      finish_reduces();
+      start_reduces(t, first);
     }
     release_after(plan, t);
   }
-  finish_reduce();
+  finish_reduces();
   return loss;
 }
 
@@ -106,29 +112,29 @@ double StepExecutor::evaluate(const MicroBatch& batch) {
 }
 
 int64_t StepExecutor::buffer_bytes() const {
-  return total_bytes(gather_slots_) + total_bytes(grad_slots_) +
-         static_cast<int64_t>(staging_.nbytes());
+  return total_bytes(gather_slots_) + total_bytes(grad_slots_) + total_bytes(staging_);
 }
 
 void StepExecutor::start_gathers(const SlotPlan& plan, int turn, size_t& next) {
   for (; next < plan.gathers.size() && plan.gathers[next].first_turn <= turn; ++next) {
     const auto& hold = plan.gathers[next];
-    buckets_[hold.stage]->start_gather(gather_slots_[hold.slot].data_ptr());
-    gathering_[hold.stage] = true;
+    buckets_[hold.bucket]->start_gather(gather_slots_[hold.slot].data_ptr());
+    gathering_[hold.bucket] = true;
   }
 }
 
 void StepExecutor::finish_gathers(const SlotPlan& plan, int turn) {
-  const int stage = plan.turns[turn].stage;
-  if (!gathering_[stage]) return;
-  buckets_[stage]->wait_gather();
-  gathering_[stage] = false;
+  for (int bucket : needs_[plan.turns[turn].stage].buckets) {
+    if (!gathering_[bucket]) continue;
+    buckets_[bucket]->wait_gather();
+    gathering_[bucket] = false;
+  }
 }
 
 void StepExecutor::release_after(const SlotPlan& plan, int turn) {
   for (const auto& hold : plan.gathers)
     if (hold.last_turn == turn)
-      buckets_[hold.stage]->release(poison_.defined() ? poison_.data_ptr() : nullptr);
+      buckets_[hold.bucket]->release(poison_.defined() ? poison_.data_ptr() : nullptr);
 }
 
 void StepExecutor::forward_turn(int stage, const MicroBatch& batch) {
@@ -166,14 +172,36 @@ void StepExecutor::backward_turn(int stage, const MicroBatch& batch, TensorList&
   state.inputs.clear();
 }
 
-void StepExecutor::finish_reduce() {
-  if (reducing_) std::exchange(reducing_, nullptr)->wait_reduce();
+void StepExecutor::begin_grads(int turn, bool first) {
+  for (int bucket : needs_[train_plan_.turns[turn].stage].buckets) {
+    void* slot = nullptr;  // resident buckets have none
+    for (const auto& hold : train_plan_.grads)
+      if (hold.bucket == bucket && hold.first_turn == turn)
+        slot = grad_slots_[hold.slot].data_ptr();
+    buckets_[bucket]->begin_grad(slot, first && is_first_backward(bucket, turn));
+  }
 }
 
-void* StepExecutor::grad_slot(int stage, int turn) const {
-  for (const auto& hold : train_plan_.grads)
-    if (hold.stage == stage && hold.first_turn == turn) return grad_slots_[hold.slot].data_ptr();
-  return nullptr;  // resident
+void StepExecutor::start_reduces(int turn, bool first) {
+  size_t staging = 0;
+  for (int bucket : needs_[train_plan_.turns[turn].stage].buckets) {
+    buckets_[bucket]->start_reduce(first && is_first_backward(bucket, turn), staging_[staging++]);
+    reducing_.push_back(buckets_[bucket]);
+  }
+}
+
+void StepExecutor::finish_reduces() {
+  for (FlatBucket* bucket : std::exchange(reducing_, {})) bucket->wait_reduce();
+}
+
+// A bucket that several stages list is reduced once for each; the later ones add.
+bool StepExecutor::is_first_backward(int bucket, int turn) const {
+  for (int t = 0; t < turn; ++t) {
+    if (!train_plan_.turns[t].backward) continue;
+    const auto& listed = needs_[train_plan_.turns[t].stage].buckets;
+    if (std::find(listed.begin(), listed.end(), bucket) != listed.end()) return false;
+  }
+  return true;
 }
 
 }  // namespace tessera

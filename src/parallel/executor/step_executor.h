@@ -33,9 +33,13 @@ struct ExecutorOptions {
 //   that have a gradient.
 class StepExecutor {
  public:
-  // stages[i] belongs to buckets[i]; both outlive the executor.
+  // stage_buckets[i]: indices into `buckets` of what stages[i] reads. All outlive the executor.
   StepExecutor(std::vector<Stage*> stages, std::vector<FlatBucket*> buckets,
-               ExecutorOptions options);
+               const std::vector<std::vector<int>>& stage_buckets, ExecutorOptions options);
+  // If an operation is on its way (an error unwinds), the world is aborted: its memory goes now.
+  ~StepExecutor();
+  StepExecutor(const StepExecutor&) = delete;
+  StepExecutor& operator=(const StepExecutor&) = delete;
 
   // One micro-batch forward and backward. Gradients are summed over the data-parallel group into
   // the shards' grad, which the first micro-batch of a step overwrites. Returns this rank's loss
@@ -61,8 +65,10 @@ class StepExecutor {
   void release_after(const SlotPlan& plan, int turn);
   void forward_turn(int stage, const MicroBatch& batch);
   void backward_turn(int stage, const MicroBatch& batch, TensorList& grads);
-  void finish_reduce();
-  void* grad_slot(int stage, int turn) const;
+  void begin_grads(int turn, bool first);
+  void start_reduces(int turn, bool first);
+  void finish_reduces();
+  bool is_first_backward(int bucket, int turn) const;
 
   std::vector<Stage*> stages_;
   std::vector<FlatBucket*> buckets_;
@@ -71,11 +77,12 @@ class StepExecutor {
   SlotPlan eval_plan_;
   std::vector<at::Tensor> gather_slots_;
   std::vector<at::Tensor> grad_slots_;
-  at::Tensor staging_;
+  std::vector<at::Tensor> staging_;  // one for each bucket that a stage reduces at once
   at::Tensor poison_;
   std::vector<StageState> states_;
-  std::vector<bool> gathering_;  // started and not yet waited for
-  FlatBucket* reducing_ = nullptr;
+  std::vector<StageNeeds> needs_;
+  std::vector<bool> gathering_;        // by bucket: started and not yet waited for
+  std::vector<FlatBucket*> reducing_;  // of the last backward turn, on their way
 };
 
 }  // namespace tessera

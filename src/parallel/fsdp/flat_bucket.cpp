@@ -127,4 +127,17 @@ void FlatBucket::wait_reduce() {
   if (!resident_) full_grad_.release(nullptr);
 }
 
+void FlatBucket::abandon() noexcept {
+  for (Work* work : {&gather_, &reduce_}) {
+    if (work->done()) continue;
+    try {
+      mesh_.world().abort("another error ended the computation on rank " +
+                          std::to_string(mesh_.world().rank()));
+      work->block();
+    } catch (const std::exception&) {
+      // The operation ended as it was told to; the error that started this is on its way up.
+    }
+  }
+}
+
 }  // namespace tessera

@@ -65,6 +65,10 @@ class FlatBucket {
   void start_reduce(bool first, const at::Tensor& staging);
   void wait_reduce();
 
+  // For the error path: if a gather or a reduce is still on its way, aborts the world and returns
+  // when this rank's memory is no longer touched.
+  void abandon() noexcept;
+
  private:
   std::string name_;
   Mesh& mesh_;

@@ -41,7 +41,18 @@ struct VocabParallelEmbedding : Function<VocabParallelEmbedding> {
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
     const at::Tensor positions = ctx->saved_data["positions"].toTensor();
     at::Tensor grad = ctx->saved_data["grad"].toTensor();
-    grad.index_add_(0, ctx->saved_data["ids"].toTensor(), grads[0].index_select(0, positions));
+    const at::Tensor ids = ctx->saved_data["ids"].toTensor();
+    const at::Tensor rows = grads[0].index_select(0, positions);
+    if (grad.scalar_type() == at::kFloat) {
+      grad.index_add_(0, ids, rows);
+    } else {
+      // A frequent token has hundreds of rows: they add up in fp32 and are rounded once.
+      const auto [used, place, counts] =
+          at::_unique2(ids, /*sorted=*/true, /*return_inverse=*/true);
+      at::Tensor sums = at::zeros({used.numel(), rows.size(1)}, rows.options().dtype(at::kFloat));
+      sums.index_add_(0, place, rows.to(at::kFloat));
+      grad.index_add_(0, used, sums.to(grad.scalar_type()));
+    }
     return {{}, {}, {}, {}, {}};
   }
 };
