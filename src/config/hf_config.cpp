@@ -2,21 +2,19 @@
 
 #include <fmt/ranges.h>
 
-#include <algorithm>
-#include <fstream>
 #include <limits>
-#include <nlohmann/json.hpp>
-#include <sstream>
+#include <utility>
 
 #include "base/error.h"
+#include "base/files.h"
+#include "checkpoint/json_text.h"
 
 namespace tessera {
 namespace {
 
 class HfReader {
  public:
-  HfReader(nlohmann::json json, std::string file)
-      : json_(std::move(json)), file_(std::move(file)) {}
+  HfReader(const nlohmann::json& json, const std::string& source) : json_(json), source_(source) {}
 
   LlamaConfig read() const {
     check_network();
@@ -40,14 +38,14 @@ class HfReader {
  private:
   [[noreturn]] void refuse(const std::string& key, const nlohmann::json& value,
                            const std::string& supported) const {
-    fail_user("config", "{}: {}: {}; {}", file_, key, value.dump(), supported);
+    fail_user("config", "{}: {}: {}; {}", source_, key, value.dump(), supported);
   }
 
   // Present and not null: transformers writes null for "as by default".
   bool has(const char* key) const { return json_.contains(key) && !json_[key].is_null(); }
 
   int64_t size(const char* key) const {
-    if (!has(key)) fail_user("config", "{}: {} is missing; it has no default here", file_, key);
+    if (!has(key)) fail_user("config", "{}: {} is missing; it has no default here", source_, key);
     const nlohmann::json& value = json_[key];
     constexpr int64_t kMax = std::numeric_limits<int32_t>::max();
     if (!value.is_number_integer() || value < 1 || value > kMax) {
@@ -115,33 +113,21 @@ class HfReader {
     }
   }
 
-  nlohmann::json json_;
-  std::string file_;
+  const nlohmann::json& json_;
+  const std::string& source_;
 };
 
 }  // namespace
 
+LlamaConfig llama_config_from_hf(const nlohmann::json& config, const std::string& source) {
+  if (!config.is_object()) fail_user("config", "{}: must be a JSON object", source);
+  return HfReader(config, source).read();
+}
+
 LlamaConfig read_hf_config(const std::filesystem::path& file) {
-  std::ifstream in(file, std::ios::binary);
-  std::ostringstream text;
-  if (!in || !(text << in.rdbuf())) {
-    fail_user("config",
-              "{}: cannot be read; model.config is the path of a Hugging Face "
-              "config.json",
-              file.string());
-  }
-  nlohmann::json json;
-  try {
-    json = nlohmann::json::parse(text.str());
-  } catch (const nlohmann::json::parse_error& error) {
-    const std::string content = text.str();
-    const auto end =
-        content.begin() + static_cast<std::ptrdiff_t>(std::min(error.byte, content.size()));
-    fail_user("config", "{}:{}: not valid JSON: {}", file.string(),
-              1 + std::count(content.begin(), end, '\n'), error.what());
-  }
-  if (!json.is_object()) fail_user("config", "{}: must be a JSON object", file.string());
-  return HfReader(std::move(json), file.string()).read();
+  constexpr int64_t kMaxBytes = 1 << 20;
+  const std::string source = file.string();
+  return llama_config_from_hf(parse_json(read_small_file(file, kMaxBytes), source), source);
 }
 
 }  // namespace tessera

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "config/hf_config.h"
 #include "config_text.h"
 
 namespace tessera {
@@ -120,19 +121,32 @@ TEST(HfConfig, RefusesWhatTheModelCannotDo) {
   }
 }
 
+// The same rules for JSON that comes from elsewhere than a file of its own.
+TEST(HfConfig, JsonFromAnotherPlace) {
+  nlohmann::json json = nlohmann::json::parse(kLlama4);
+  EXPECT_EQ(llama_config_from_hf(json, "step-1").rope_theta, 500000.0);
+  json["rope_scaling"] = {{"rope_type", "llama3"}, {"factor", 8}};
+  expect_user_error([&] { llama_config_from_hf(json, "step-1"); },
+                    {"[config] step-1: rope_scaling: ", "llama3"}, "rope");
+  expect_user_error([] { llama_config_from_hf(nlohmann::json::array(), "step-1"); },
+                    {"step-1: must be a JSON object"}, "list");
+}
+
 TEST(HfConfig, RefusesFilesAndOtherKeys) {
   const TempDir dir;
   dir.write("config.json", kLlama4);
   dir.write("broken.json", "{\"hidden_size\": 64,\n\"a\" 1}");
+  dir.write("twice.json", "{\"hidden_size\": 64, \"hidden_size\": 32}");
   dir.write("list.json", "[]");
   const struct {
     const char* model;
     std::vector<std::string> parts;
   } cases[] = {
-      {"model: {config: none.json}", {"none.json: cannot be read", "c.yaml:4:17"}},
-      {"model: {config: broken.json}", {"broken.json:2: not valid JSON"}},
+      {"model: {config: none.json}", {"cannot open", "none.json: No such file", "c.yaml:4:17"}},
+      {"model: {config: broken.json}", {"broken.json: not valid JSON", "line 2"}},
       {"model: {config: list.json}", {"list.json: must be a JSON object"}},
-      {"model: {config: .}", {"cannot be read"}},
+      {"model: {config: twice.json}", {"twice.json: key 'hidden_size' is given twice"}},
+      {"model: {config: .}", {"is not a regular file"}},
       {"model: {config: ''}", {"model.config: \"\""}},
       {"model: {config: ~}", {"model.config: null"}},
       {"model: {config: [a]}", {"model.config: a list"}},
