@@ -20,6 +20,14 @@ class UserError : public Error {
   using Error::Error;
 };
 
+// The bytes of a file are not what was written: a checksum, a size, a structure that does not fit.
+// Only what is certain of the file itself: never a failed read, a missing permission or a version
+// that this program does not know. It allows callers to set the file aside and use an older one.
+class DamagedError : public UserError {
+ public:
+  using UserError::UserError;
+};
+
 // Throws an Error that reads "[subsystem] message". Messages name the value, the rule and the fix.
 template <typename... Args>
 [[noreturn]] void fail(std::string_view subsystem, fmt::format_string<Args...> format,
@@ -32,6 +40,14 @@ template <typename... Args>
 [[noreturn]] void fail_user(std::string_view subsystem, fmt::format_string<Args...> format,
                             Args&&... args) {
   throw UserError(
+      fmt::format("[{}] {}", subsystem, fmt::format(format, std::forward<Args>(args)...)));
+}
+
+// As fail(), for a file that is certainly damaged.
+template <typename... Args>
+[[noreturn]] void fail_damaged(std::string_view subsystem, fmt::format_string<Args...> format,
+                               Args&&... args) {
+  throw DamagedError(
       fmt::format("[{}] {}", subsystem, fmt::format(format, std::forward<Args>(args)...)));
 }
 

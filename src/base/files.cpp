@@ -75,11 +75,11 @@ void File::read_at(void* data, int64_t bytes, int64_t offset) const {
     const ssize_t got = ::pread(fd_, to + done, static_cast<size_t>(want), offset + done);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0)
-      fail_user("files", "cannot read {} bytes at {} of {}: {}", want, offset + done,
-                path_.string(), reason(errno));
+      fail("files", "cannot read {} bytes at {} of {}: {}", want, offset + done, path_.string(),
+           reason(errno));
     if (got == 0)
-      fail_user("files", "{} ends at byte {}, {} bytes at {} were wanted; it is truncated",
-                path_.string(), size(), bytes, offset);
+      fail_damaged("files", "{} ends at byte {}, {} bytes at {} were wanted; it is truncated",
+                   path_.string(), size(), bytes, offset);
     done += got;
   }
 }

@@ -26,8 +26,8 @@ class File {
   const std::filesystem::path& path() const { return path_; }
   int64_t size() const;
 
-  // Exactly `bytes` bytes from or to `offset`. Reading past the end is a UserError (the file is
-  // shorter than it says); a failed device read too, so that a damaged file can be stepped over.
+  // Exactly `bytes` bytes from or to `offset`. Reading past the end is a DamagedError (the file is
+  // shorter than it says). A failed read or write is an Error: it says nothing about the file.
   void read_at(void* data, int64_t bytes, int64_t offset) const;
   void write_at(const void* data, int64_t bytes, int64_t offset);
 

@@ -23,8 +23,8 @@ void check_inside(const std::string& what, const std::vector<int64_t>& shape,
   for (size_t d = 0; inside && d < shape.size(); ++d)
     inside = box.shape[d] <= shape[d] && box.offset[d] <= shape[d] - box.shape[d];
   if (!inside)
-    fail_user("checkpoint", "{}: {} in {} does not lie in the tensor's shape [{}]", what,
-              describe(box), *owned.file, fmt::join(shape, ", "));
+    fail_damaged("checkpoint", "{}: {} in {} does not lie in the tensor's shape [{}]", what,
+                 describe(box), *owned.file, fmt::join(shape, ", "));
 }
 
 // `owned` are the slices of one box, in rising order.
@@ -34,18 +34,18 @@ void check_intervals(const std::string& what, const OwnedSlice* first, const Own
   for (const OwnedSlice* owned = first; owned != last; before = owned++) {
     const BoxSlice& slice = *owned->slice;
     if (slice.begin < cursor)
-      fail_user("checkpoint", "{}: elements {} to {} of the {} are both in {} and in {}", what,
-                slice.begin, std::min(cursor, slice.end), describe(slice.box), *before->file,
-                *owned->file);
+      fail_damaged("checkpoint", "{}: elements {} to {} of the {} are both in {} and in {}", what,
+                   slice.begin, std::min(cursor, slice.end), describe(slice.box), *before->file,
+                   *owned->file);
     if (slice.begin > cursor)
-      fail_user("checkpoint", "{}: elements {} to {} of the {} are in no file", what, cursor,
-                slice.begin, describe(slice.box));
+      fail_damaged("checkpoint", "{}: elements {} to {} of the {} are in no file", what, cursor,
+                   slice.begin, describe(slice.box));
     cursor = slice.end;
   }
   const Box& box = first->slice->box;
   if (cursor != box.numel())
-    fail_user("checkpoint", "{}: elements {} to {} of the {} are in no file", what, cursor,
-              box.numel(), describe(box));
+    fail_damaged("checkpoint", "{}: elements {} to {} of the {} are in no file", what, cursor,
+                 box.numel(), describe(box));
 }
 
 bool overlap(const Box& a, const Box& b) {
@@ -75,8 +75,8 @@ void check_disjoint(const std::string& what, std::vector<OwnedSlice> boxes) {
     for (size_t j = i + 1; j < boxes.size() && low(boxes[j]) < low(boxes[i]) + box.shape[along];
          ++j)
       if (overlap(box, boxes[j].slice->box))
-        fail_user("checkpoint", "{}: the {} in {} and the {} in {} overlap", what, describe(box),
-                  *boxes[i].file, describe(boxes[j].slice->box), *boxes[j].file);
+        fail_damaged("checkpoint", "{}: the {} in {} and the {} in {} overlap", what, describe(box),
+                     *boxes[i].file, describe(boxes[j].slice->box), *boxes[j].file);
   }
 }
 
@@ -88,7 +88,7 @@ void check_coverage(const std::string& what, const std::vector<int64_t>& shape,
   std::erase_if(slices, [](const OwnedSlice& owned) { return owned.slice->numel() == 0; });
   const int64_t numel = whole_box(shape).numel();
   if (numel > 0 && slices.empty())
-    fail_user("checkpoint", "{}: none of its {} elements are in any file", what, numel);
+    fail_damaged("checkpoint", "{}: none of its {} elements are in any file", what, numel);
 
   const auto box_of = [](const OwnedSlice& owned) {
     return std::tie(owned.slice->box.offset, owned.slice->box.shape);
@@ -108,7 +108,7 @@ void check_coverage(const std::string& what, const std::vector<int64_t>& shape,
   if (boxes.size() > 1) check_disjoint(what, boxes);
   for (const OwnedSlice& owned : boxes) covered += owned.slice->box.numel();
   if (covered != numel)
-    fail_user("checkpoint", "{}: the files hold {} of its {} elements", what, covered, numel);
+    fail_damaged("checkpoint", "{}: the files hold {} of its {} elements", what, covered, numel);
 }
 
 }  // namespace tessera

@@ -14,7 +14,7 @@ struct OwnedSlice {
   const std::string* file;
 };
 
-// UserError unless every element of a tensor of `shape` lies in exactly one of the slices: the
+// DamagedError unless every element of a tensor of `shape` lies in exactly one of the slices: the
 // intervals of each box tile it, and the boxes tile the tensor. `what` names the tensor in
 // messages.
 void check_coverage(const std::string& what, const std::vector<int64_t>& shape,

@@ -28,26 +28,32 @@ std::vector<std::string> gather_messages(Communicator& world, const std::string&
 }
 
 std::vector<std::string> agree(Communicator& world, const std::function<std::string()>& work) {
-  constexpr char kDone = 'D', kFailed = 'F', kUserError = 'U';
+  constexpr char kDone = 'D', kFailed = 'F', kUserError = 'U', kDamaged = 'B';
   std::string report;
   try {
     report = kDone + work();
+  } catch (const DamagedError& error) {
+    report = std::string(1, kDamaged) + error.what();
   } catch (const UserError& error) {
     report = std::string(1, kUserError) + error.what();
   } catch (const std::exception& error) {
     report = std::string(1, kFailed) + error.what();
   }
   std::vector<std::string> reports = gather_messages(world, report);
-  for (int rank = 0; rank < world.size(); ++rank) {
-    std::string& text = reports[static_cast<size_t>(rank)];
-    const char status = text.at(0);
-    text.erase(0, 1);
-    if (status == kDone) continue;
+  const auto raise = [&](size_t rank) {
+    const char status = reports[rank].at(0);
+    const std::string text = reports[rank].substr(1);
     const std::string message =
         world.size() == 1 ? text : fmt::format("{} (on rank {})", text, rank);
+    if (status == kDamaged) throw DamagedError(message);
     if (status == kUserError) throw UserError(message);
     throw Error(message);
-  }
+  };
+  for (size_t rank = 0; rank < reports.size(); ++rank)
+    if (reports[rank].at(0) != kDone && reports[rank].at(0) != kDamaged) raise(rank);
+  for (size_t rank = 0; rank < reports.size(); ++rank)
+    if (reports[rank].at(0) == kDamaged) raise(rank);
+  for (std::string& report_of_rank : reports) report_of_rank.erase(0, 1);
   return reports;
 }
 

@@ -12,9 +12,10 @@ namespace tessera {
 std::vector<std::string> gather_messages(Communicator& world, const std::string& message);
 
 // Collective: runs `work` here and gives what it returned on every rank, in rank order. If it threw
-// on any rank, every rank throws the first such error (with its rank, and as UserError if it was
-// one), so that nobody waits for a rank that gave up. Errors of the communicator itself pass
-// through.
+// on any rank, every rank throws the first such error (with its rank, and as UserError or
+// DamagedError if it was one), so that nobody waits for a rank that gave up. DamagedError only if
+// no rank failed otherwise: what is then done about the damage needs a sound machine. Errors of the
+// communicator itself pass through.
 std::vector<std::string> agree(Communicator& world, const std::function<std::string()>& work);
 
 }  // namespace tessera

@@ -13,18 +13,20 @@ json parse_json(std::string_view text, const std::string& what) {
   constexpr int kMaxDepth = 64;
   std::vector<std::set<std::string>> keys;  // of the objects that are open now
   const auto watch = [&](int depth, json::parse_event_t event, json& parsed) {
-    if (depth > kMaxDepth) fail_user("json", "{}: nested deeper than {} levels", what, kMaxDepth);
+    if (depth > kMaxDepth)
+      fail_damaged("json", "{}: nested deeper than {} levels", what, kMaxDepth);
     if (event == json::parse_event_t::object_start) keys.emplace_back();
     if (event == json::parse_event_t::object_end) keys.pop_back();
     if (event == json::parse_event_t::key &&
         !keys.back().insert(parsed.get_ref<const std::string&>()).second)
-      fail_user("json", "{}: key '{}' is given twice", what, parsed.get_ref<const std::string&>());
+      fail_damaged("json", "{}: key '{}' is given twice", what,
+                   parsed.get_ref<const std::string&>());
     return true;
   };
   try {
     return json::parse(text.begin(), text.end(), watch);
   } catch (const json::exception& error) {
-    fail_user("json", "{}: not valid JSON: {}", what, error.what());
+    fail_damaged("json", "{}: not valid JSON: {}", what, error.what());
   }
 }
 

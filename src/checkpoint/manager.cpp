@@ -13,8 +13,9 @@
 
 #include "checkpoint/manager.h"
 
-#include <algorithm>
+#include <iterator>
 #include <set>
+#include <sstream>
 
 #include "base/error.h"
 #include "base/files.h"
@@ -25,9 +26,14 @@
 namespace tessera {
 namespace {
 
+// Error if that cannot be told, since what is not committed may be moved away.
 bool is_committed(const std::filesystem::path& step_dir) {
   std::error_code error;
-  return std::filesystem::is_regular_file(step_dir / "manifest.json", error);
+  const auto type = std::filesystem::status(step_dir / "manifest.json", error).type();
+  if (type == std::filesystem::file_type::none)
+    fail("checkpoint", "cannot look at {}: {}", (step_dir / "manifest.json").string(),
+         error.message());
+  return type == std::filesystem::file_type::regular;
 }
 
 // A rank's part of a piece that `replicas` ranks hold alike.
@@ -76,16 +82,16 @@ CheckpointManager::CheckpointManager(std::filesystem::path dir, int keep, Commun
   });
 }
 
-bool CheckpointManager::has(int64_t step) const {
-  return is_committed(dir_ / step_dir_name(step));
-}
-
 std::filesystem::path CheckpointManager::save(Manifest manifest, const std::vector<Piece>& pieces) {
   const std::filesystem::path target = dir_ / step_dir_name(manifest.step);
   const std::filesystem::path partial = fmt::format("{}.partial", target.string());
-  const std::vector<std::string> there = agree(world_, [&]() -> std::string {
+  agree(world_, [&]() -> std::string {
     if (world_.rank() != 0) return "";
-    if (has(manifest.step)) return "committed";
+    if (is_committed(target))
+      fail("checkpoint",
+           "{} is committed already; a committed checkpoint is never written over, move it away "
+           "to save this step again",
+           target.string());
     probe_("begin");
     for (const auto& left_over : list_run_folder(dir_).left_over)
       std::filesystem::remove_all(left_over);
@@ -97,7 +103,6 @@ std::filesystem::path CheckpointManager::save(Manifest manifest, const std::vect
     probe_("partial made");
     return "";
   });
-  if (there[0] == "committed") return target;
 
   const std::vector<std::string> written = agree(world_, [&] {
     const ManifestFile file = write_rank_file(partial, pieces);
@@ -200,11 +205,38 @@ void CheckpointManager::tidy(int64_t step) {
   }
 }
 
+void CheckpointManager::verify(const std::filesystem::path& step_dir) {
+  // Rank 0 looks whether files, headers and coverage are sound; then all ranks share the data. A
+  // file that is there for rank 0 and missing for another is no damage, but a folder that the nodes
+  // do not share.
+  agree(world_, [&] {
+    if (world_.rank() == 0) CheckpointReader check(step_dir);
+    return std::string();
+  });
+  agree(world_, [&] {
+    const Manifest manifest = read_manifest(step_dir);
+    const auto ranks = static_cast<size_t>(world_.size());
+    for (auto i = static_cast<size_t>(world_.rank()); i < manifest.files.size(); i += ranks)
+      verify_rank_file(step_dir, manifest.files[i]);
+    return std::string();
+  });
+}
+
+std::vector<int64_t> CheckpointManager::committed_steps() {
+  const std::vector<std::string> listed = agree(world_, [&] {
+    std::string text;
+    if (world_.rank() != 0) return text;
+    for (const int64_t step : list_run_folder(dir_).steps)
+      if (is_committed(dir_ / step_dir_name(step))) text += fmt::format("{} ", step);
+    return text;
+  });
+  std::istringstream text(listed[0]);
+  return {std::istream_iterator<int64_t>(text), {}};
+}
+
 std::optional<std::filesystem::path> CheckpointManager::find_latest() {
   std::string last_reason;
   while (true) {
-    // Rank 0 takes the newest whose files and headers are sound; then all ranks share the data.
-    std::string problem;
     const std::vector<std::string> chosen = agree(world_, [&]() -> std::string {
       if (world_.rank() != 0) return "";
       const RunFolder found = list_run_folder(dir_);
@@ -216,35 +248,16 @@ std::optional<std::filesystem::path> CheckpointManager::find_latest() {
                   "anew",
                   dir_.string(), found.broken.size(), found.broken.back().filename().string(),
                   last_reason.empty() ? "" : "; the last one: ", last_reason);
-      const std::filesystem::path path = dir_ / step_dir_name(found.steps.back());
-      try {
-        CheckpointReader check(path);
-      } catch (const UserError& error) {
-        problem = error.what();
-      }
-      return path.string();
+      return (dir_ / step_dir_name(found.steps.back())).string();
     });
     if (chosen[0].empty()) return std::nullopt;
     const std::filesystem::path path = chosen[0];
-
-    // "!" and the reason where something is wrong. Other errors (permission, descriptors) are no
-    // sign of damage and end the search on all ranks.
-    const std::vector<std::string> checks = agree(world_, [&]() -> std::string {
-      if (!problem.empty()) return "!" + problem;
-      try {
-        const Manifest manifest = read_manifest(path);
-        for (size_t i = 0; i < manifest.files.size(); ++i)
-          if (i % static_cast<size_t>(world_.size()) == static_cast<size_t>(world_.rank()))
-            verify_rank_file(path, manifest.files[i]);
-      } catch (const UserError& error) {
-        return std::string("!") + error.what();
-      }
-      return "";
-    });
-    const auto bad = std::find_if(checks.begin(), checks.end(),
-                                  [](const std::string& text) { return !text.empty(); });
-    if (bad == checks.end()) return path;
-    last_reason = bad->substr(1);
+    try {
+      verify(path);
+      return path;
+    } catch (const DamagedError& damage) {  // on all ranks alike
+      last_reason = damage.what();
+    }
     agree(world_, [&] {
       if (world_.rank() == 0)
         warn_(fmt::format("{} is broken: {}; moved to {}, trying the one before it", path.string(),

@@ -26,19 +26,26 @@ class CheckpointManager {
   // rank-RRRRR.safetensors, all agree, rank 0 writes the manifest last, fsyncs the folder, renames
   // it to step-N, fsyncs the parent, replaces `latest` by rename, and deletes the oldest committed
   // ones beyond `keep`. `manifest` comes with step, samples, tokens, seed, states, tensors, model,
-  // config and mesh. If any rank fails, all ranks throw, .partial is left, and older checkpoints
-  // are untouched. Returns the committed folder. Saving a step that is committed already is a
-  // no-op.
+  // config, data and mesh. If any rank fails, all ranks throw, .partial is left, and older
+  // checkpoints are untouched. Returns the committed folder. Error if the step is committed
+  // already: what is there may be of another run.
   std::filesystem::path save(Manifest manifest, const std::vector<Piece>& pieces);
 
   // The newest checkpoint that is complete and whole (every checksum verified), chosen by rank 0
-  // and agreed by all. One that is broken is warned of by name, moved to step-N.broken, and the
+  // and agreed by all. One that is damaged is warned of by name, moved to step-N.broken, and the
   // next older one is taken. nullopt when there is none at all; UserError when there are some but
-  // none whole.
+  // none whole. Anything else that keeps the newest from being read (permission, a failed read, the
+  // format version of a newer program) is no damage: it ends the search with its error, and nothing
+  // is renamed.
   std::optional<std::filesystem::path> find_latest();
 
-  // True if step-N is committed here.
-  bool has(int64_t step) const;
+  // Checks all of any checkpoint folder, files shared out over the ranks, and moves nothing.
+  // Returns on all ranks or throws on all: UserError with the path if it does not exist or is of an
+  // unknown version, DamagedError if anything in it is damaged, Error if it could not be read.
+  void verify(const std::filesystem::path& step_dir);
+
+  // The steps that are committed here, rising. Cheap: names only, nothing is verified or moved.
+  std::vector<int64_t> committed_steps();
 
   // For tests: calls `probe` with a name at every point of a save where being killed is a case of
   // its own ("partial made", "file written", "all agreed", "manifest written", ...).

@@ -24,7 +24,8 @@ class Field {
   Field(const json& object, std::string file, std::string where, const char* name)
       : file_(std::move(file)), name_(std::move(where) + name) {
     const auto found = object.find(name);
-    if (found == object.end()) fail_user("checkpoint", "{}: field '{}' is missing", file_, name_);
+    if (found == object.end())
+      fail_damaged("checkpoint", "{}: field '{}' is missing", file_, name_);
     value_ = &*found;
   }
 
@@ -53,8 +54,8 @@ class Field {
   }
 
   [[noreturn]] void refuse(const char* rule) const {
-    fail_user("checkpoint", "{}: field '{}' is {}, the rule is {}", file_, name_,
-              value_->dump().substr(0, 200), rule);
+    fail_damaged("checkpoint", "{}: field '{}' is {}, the rule is {}", file_, name_,
+                 value_->dump().substr(0, 200), rule);
   }
 
  private:
@@ -81,7 +82,8 @@ std::vector<TensorInfo> read_tensors(const json& rows, const std::string& file) 
   std::set<std::string> seen;
   for (size_t i = 0; i < rows.size(); ++i) {
     const std::string where = fmt::format("tensors[{}].", i);
-    if (!rows[i].is_object()) fail_user("checkpoint", "{}: tensors[{}] is not an object", file, i);
+    if (!rows[i].is_object())
+      fail_damaged("checkpoint", "{}: tensors[{}] is not an object", file, i);
     TensorInfo tensor;
     const Field name(rows[i], file, where, "name");
     tensor.name = name.text();
@@ -106,7 +108,7 @@ std::vector<ManifestFile> read_files(const json& rows, const std::string& file) 
   std::set<std::string> seen;
   for (size_t i = 0; i < rows.size(); ++i) {
     const std::string where = fmt::format("files[{}].", i);
-    if (!rows[i].is_object()) fail_user("checkpoint", "{}: files[{}] is not an object", file, i);
+    if (!rows[i].is_object()) fail_damaged("checkpoint", "{}: files[{}] is not an object", file, i);
     ManifestFile entry;
     const Field name(rows[i], file, where, "name");
     entry.name = name.text();
@@ -121,13 +123,24 @@ std::vector<ManifestFile> read_files(const json& rows, const std::string& file) 
   return files;
 }
 
+// Absent in manifests of programs that did not record it.
+json read_data(const json& root, const std::string& file) {
+  if (!root.contains("data")) return nullptr;
+  const Field field(root, file, "", "data");
+  bool sound = field.any().is_null() || field.any().is_array();
+  for (const json& entry : field.any()) sound = sound && entry.is_string();
+  if (!sound) field.refuse("null or an array of strings");
+  return field.any();
+}
+
 json to_json(const Manifest& manifest) {
-  json root{
-      {"format", kFormat},       {"version", kCheckpointFormatVersion}, {"writer", manifest.writer},
-      {"step", manifest.step},   {"samples", manifest.samples},         {"tokens", manifest.tokens},
-      {"seed", manifest.seed},   {"states", manifest.states},           {"mesh", manifest.mesh},
-      {"model", manifest.model}, {"config", manifest.config},           {"tensors", json::array()},
-      {"files", json::array()}};
+  json root{{"format", kFormat},           {"version", kCheckpointFormatVersion},
+            {"writer", manifest.writer},   {"step", manifest.step},
+            {"samples", manifest.samples}, {"tokens", manifest.tokens},
+            {"seed", manifest.seed},       {"states", manifest.states},
+            {"mesh", manifest.mesh},       {"model", manifest.model},
+            {"config", manifest.config},   {"data", manifest.data},
+            {"tensors", json::array()},    {"files", json::array()}};
   for (const TensorInfo& tensor : manifest.tensors)
     root["tensors"].push_back({{"name", tensor.name}, {"shape", tensor.shape}});
   for (const ManifestFile& file : manifest.files)
@@ -148,7 +161,7 @@ std::string digest_of(json root) {
 std::string layout(const json& root) {
   std::string text = "{\n";
   for (const char* key : {"format", "version", "writer", "step", "samples", "tokens", "seed",
-                          "mesh", "states", "model", "config"})
+                          "mesh", "states", "model", "config", "data"})
     text += fmt::format("  \"{}\": {},\n", key, root[key].dump());
   for (const char* key : {"tensors", "files"}) {
     text += fmt::format("  \"{}\": [", key);
@@ -168,12 +181,14 @@ Manifest read_manifest(const std::filesystem::path& step_dir) {
   const std::filesystem::path path = step_dir / "manifest.json";
   const std::string file = path.string();
   const json root = parse_json(read_small_file(path, kMaxManifestBytes), file);
-  if (!root.is_object()) fail_user("checkpoint", "{}: is not an object", file);
+  if (!root.is_object()) fail_damaged("checkpoint", "{}: is not an object", file);
   const auto field = [&](const char* name) { return Field(root, file, "", name); };
 
   if (const Field format = field("format"); format.any() != kFormat)
     format.refuse("\"tessera-checkpoint\"");
-  if (const Field version = field("version"); version.any() != kCheckpointFormatVersion)
+  if (const Field version = field("version"); version.whole_number() < 1)
+    version.refuse("a format version from 1");
+  else if (version.whole_number() != kCheckpointFormatVersion)
     fail_user("checkpoint",
               "{}: format version {}, this program reads {}; use the program that "
               "wrote it or a newer one",
@@ -187,14 +202,16 @@ Manifest read_manifest(const std::filesystem::path& step_dir) {
   manifest.tensors = read_tensors(field("tensors").array(), file);
   manifest.model = field("model").any();
   manifest.config = field("config").any();
+  manifest.data = read_data(root, file);
   manifest.mesh = field("mesh").any();
   manifest.writer = field("writer").text();
   manifest.files = read_files(field("files").array(), file);
   if (const std::string digest = digest_of(root); field("xxh3").any() != digest)
-    fail_user("checkpoint",
-              "{}: the checksum of its contents is {}, field 'xxh3' says {}; it is damaged or was "
-              "edited",
-              file, digest, field("xxh3").any().dump().substr(0, 200));
+    fail_damaged(
+        "checkpoint",
+        "{}: the checksum of its contents is {}, field 'xxh3' says {}; it is damaged or was "
+        "edited",
+        file, digest, field("xxh3").any().dump().substr(0, 200));
   return manifest;
 }
 

@@ -29,13 +29,15 @@ struct Manifest {
   std::vector<TensorInfo> tensors;  // every tensor, in model order
   nlohmann::json model;             // Hugging Face's config.json of the model
   nlohmann::json config;            // resolved training configuration; null after import
+  nlohmann::json data;              // array of TokenStream::fingerprints(); null if unknown
   nlohmann::json mesh;              // informative only: {"dp_replicate": 1, "dp_shard": 2, "tp": 2}
   std::string writer;               // "tessera 0.1.0"
   std::vector<ManifestFile> files;
 };
 
-// Reads STEP_DIR/manifest.json; UserError that names the file and the field for anything malformed,
-// for an unknown format version, and for file names that are not plain names.
+// Reads STEP_DIR/manifest.json; DamagedError that names the file and the field for anything
+// malformed and for file names that are not plain names; UserError for a format version that this
+// program does not know, and if there is no such file.
 Manifest read_manifest(const std::filesystem::path& step_dir);
 
 // Writes manifest.json (temporary name, fsync, rename), with a digest of its contents in it.

@@ -29,13 +29,13 @@ std::map<std::string, std::string> metadata_of(const std::vector<StoredPiece>& p
 std::vector<int64_t> read_numbers(const json& place, const char* field, const std::string& what) {
   const auto found = place.find(field);
   if (found == place.end() || !found->is_array() || found->size() > 64)
-    fail_user("checkpoint", "{}: '{}' is missing or not an array of at most 64 numbers", what,
-              field);
+    fail_damaged("checkpoint", "{}: '{}' is missing or not an array of at most 64 numbers", what,
+                 field);
   std::vector<int64_t> numbers;
   for (const json& number : *found) {
     if (!number.is_number_unsigned() || number.get<uint64_t>() > uint64_t{1} << 62)
-      fail_user("checkpoint", "{}: '{}' holds {}, the rule is whole numbers from 0 to 2^62", what,
-                field, number.dump());
+      fail_damaged("checkpoint", "{}: '{}' holds {}, the rule is whole numbers from 0 to 2^62",
+                   what, field, number.dump());
     numbers.push_back(number.get<int64_t>());
   }
   return numbers;
@@ -43,40 +43,41 @@ std::vector<int64_t> read_numbers(const json& place, const char* field, const st
 
 // Where the piece belongs, from its metadata; the slice is sound in itself when this returns.
 void read_place(const std::string& text, const std::string& what, StoredPiece& piece) {
-  if (text.size() > 16384) fail_user("checkpoint", "{}: the metadata is too long", what);
+  if (text.size() > 16384) fail_damaged("checkpoint", "{}: the metadata is too long", what);
   const json place = parse_json(text, what);
-  if (!place.is_object()) fail_user("checkpoint", "{}: the metadata is not an object", what);
+  if (!place.is_object()) fail_damaged("checkpoint", "{}: the metadata is not an object", what);
   Box& box = piece.slice.box;
   box.offset = read_numbers(place, "offset", what);
   box.shape = read_numbers(place, "shape", what);
   const std::vector<int64_t> interval = read_numbers(place, "interval", what);
   if (box.offset.size() != box.shape.size())
-    fail_user("checkpoint", "{}: the box has an offset of {} dims and a shape of {}", what,
-              box.offset.size(), box.shape.size());
+    fail_damaged("checkpoint", "{}: the box has an offset of {} dims and a shape of {}", what,
+                 box.offset.size(), box.shape.size());
   const int64_t numel = checked_numel(box.shape, Dtype::kF64);
   if (numel < 0)
-    fail_user("checkpoint", "{}: the box of shape [{}] is too large", what,
-              fmt::join(box.shape, ", "));
+    fail_damaged("checkpoint", "{}: the box of shape [{}] is too large", what,
+                 fmt::join(box.shape, ", "));
   if (interval.size() != 2 || interval[0] > interval[1] || interval[1] > numel)
-    fail_user("checkpoint", "{}: the interval [{}] does not lie in a box of {} elements", what,
-              fmt::join(interval, ", "), numel);
+    fail_damaged("checkpoint", "{}: the interval [{}] does not lie in a box of {} elements", what,
+                 fmt::join(interval, ", "), numel);
   piece.slice.begin = interval[0];
   piece.slice.end = interval[1];
   const auto digest = place.find("xxh3");
   if (digest == place.end() || !digest->is_string() || !is_xxh3_hex(digest->get<std::string>()))
-    fail_user("checkpoint", "{}: 'xxh3' is missing or not 16 hex digits", what);
+    fail_damaged("checkpoint", "{}: 'xxh3' is missing or not 16 hex digits", what);
   piece.xxh3 = digest->get<std::string>();
 }
 
 std::vector<StoredPiece> read_pieces(const File& file, const ManifestFile& listed) {
   const std::string path = file.path().string();
   if (file.size() != listed.size)
-    fail_user("checkpoint", "{} has {} bytes, the manifest says {}; it is truncated or replaced",
-              path, file.size(), listed.size);
+    fail_damaged("checkpoint", "{} has {} bytes, the manifest says {}; it is truncated or replaced",
+                 path, file.size(), listed.size);
   const SafetensorsHeader header = read_safetensors_header(file);
   if (header.xxh3 != listed.header_xxh3)
-    fail_user("checkpoint", "{}: the header's checksum is {}, the manifest says {}; it is damaged",
-              path, header.xxh3, listed.header_xxh3);
+    fail_damaged("checkpoint",
+                 "{}: the header's checksum is {}, the manifest says {}; it is damaged", path,
+                 header.xxh3, listed.header_xxh3);
   const auto format = header.metadata.find("format");
   if (format == header.metadata.end() || format->second != kRankFileFormat)
     fail_user("checkpoint", "{}: the format is '{}', this version reads '{}'", path,
@@ -88,15 +89,15 @@ std::vector<StoredPiece> read_pieces(const File& file, const ManifestFile& liste
     const std::string what = fmt::format("{}: piece '{}'", path, entry.name);
     const auto place = header.metadata.find(entry.name);
     if (place == header.metadata.end())
-      fail_user("checkpoint", "{}: __metadata__ does not say where it belongs", what);
+      fail_damaged("checkpoint", "{}: __metadata__ does not say where it belongs", what);
     StoredPiece piece;
     piece.key = entry.name;
     piece.dtype = entry.dtype;
     piece.file_offset = header.data_begin + entry.begin;
     read_place(place->second, what, piece);
     if (entry.shape.size() != 1 || entry.shape[0] != piece.slice.numel())
-      fail_user("checkpoint", "{}: the shape is [{}], the interval holds {} elements", what,
-                fmt::join(entry.shape, ", "), piece.slice.numel());
+      fail_damaged("checkpoint", "{}: the shape is [{}], the interval holds {} elements", what,
+                   fmt::join(entry.shape, ", "), piece.slice.numel());
     pieces.push_back(std::move(piece));
   }
   return pieces;
@@ -171,11 +172,11 @@ void verify_rank_file(const std::filesystem::path& step_dir, const ManifestFile&
 
 void fail_checksum(const std::filesystem::path& file, const StoredPiece& piece,
                    const std::string& found) {
-  fail_user("checkpoint",
-            "{}: piece '{}' (bytes {} to {}): the checksum is {}, the file says {}; the data is "
-            "damaged, use another checkpoint",
-            file.string(), piece.key, piece.file_offset, piece.file_offset + piece.bytes(), found,
-            piece.xxh3);
+  fail_damaged("checkpoint",
+               "{}: piece '{}' (bytes {} to {}): the checksum is {}, the file says {}; the data is "
+               "damaged, use another checkpoint",
+               file.string(), piece.key, piece.file_offset, piece.file_offset + piece.bytes(),
+               found, piece.xxh3);
 }
 
 }  // namespace tessera

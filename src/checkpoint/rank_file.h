@@ -54,15 +54,16 @@ class RankFileWriter {
   std::unique_ptr<SafetensorsWriter> writer_;
 };
 
-// Opens the file that the manifest names and reads its header. UserError if size or header digest
-// are not the manifest's, or if an entry is not a sound piece.
+// Opens the file that the manifest names and reads its header. DamagedError if size or header
+// digest are not the manifest's, or if an entry is not a sound piece; UserError if the layout is
+// one that this program does not know, and if there is no such file.
 std::vector<StoredPiece> read_rank_file(const std::filesystem::path& step_dir,
                                         const ManifestFile& listed);
 
 // read_rank_file(), and every byte against its digest. Memory: a fixed buffer.
 void verify_rank_file(const std::filesystem::path& step_dir, const ManifestFile& listed);
 
-// UserError that names file and piece: the bytes are not those that were written.
+// DamagedError that names file and piece: the bytes are not those that were written.
 [[noreturn]] void fail_checksum(const std::filesystem::path& file, const StoredPiece& piece,
                                 const std::string& found);
 

@@ -36,6 +36,23 @@ struct Source {
   bool verified = false;
 };
 
+// Damage is what is certainly not there. What cannot be looked at may be whole.
+std::filesystem::file_type type_of(const std::filesystem::path& path) {
+  std::error_code error;
+  const std::filesystem::file_type type = std::filesystem::status(path, error).type();
+  if (type == std::filesystem::file_type::none)
+    fail("checkpoint", "cannot look at {}: {}", path.string(), error.message());
+  return type;
+}
+
+void check_present(const std::filesystem::path& path) {
+  const std::filesystem::file_type type = type_of(path);
+  if (type == std::filesystem::file_type::not_found)
+    fail_damaged("checkpoint", "{} is missing; the checkpoint is not whole", path.string());
+  if (type != std::filesystem::file_type::regular)
+    fail_damaged("checkpoint", "{} is not a regular file", path.string());
+}
+
 }  // namespace
 
 struct CheckpointReader::Impl {
@@ -120,11 +137,12 @@ void CheckpointReader::Impl::load_headers() {
     for (const std::string& state : manifest.states) sources[piece_key(tensor.name, state)];
   }
   for (size_t i = 0; i < manifest.files.size(); ++i) {
+    check_present(dir / manifest.files[i].name);
     for (StoredPiece& piece : read_rank_file(dir, manifest.files[i])) {
       const auto found = sources.find(piece.key);
       if (found == sources.end())
-        fail_user("checkpoint", "{}: piece '{}' belongs to no tensor and state of the manifest",
-                  (dir / manifest.files[i].name).string(), piece.key);
+        fail_damaged("checkpoint", "{}: piece '{}' belongs to no tensor and state of the manifest",
+                     (dir / manifest.files[i].name).string(), piece.key);
       Source source;
       source.verified = piece.slice.numel() == 0;
       source.piece = std::move(piece);
@@ -143,9 +161,9 @@ void CheckpointReader::Impl::check_pieces() {
       std::vector<OwnedSlice> slices;
       for (const Source& source : list) {
         if (source.piece.dtype != list.front().piece.dtype)
-          fail_user("checkpoint", "{}: stored as {} in {} and as {} in {}", what,
-                    dtype_name(list.front().piece.dtype), manifest.files[list.front().file].name,
-                    dtype_name(source.piece.dtype), manifest.files[source.file].name);
+          fail_damaged("checkpoint", "{}: stored as {} in {} and as {} in {}", what,
+                       dtype_name(list.front().piece.dtype), manifest.files[list.front().file].name,
+                       dtype_name(source.piece.dtype), manifest.files[source.file].name);
         slices.push_back({&source.piece.slice, &manifest.files[source.file].name});
       }
       check_coverage(what, tensor.shape, std::move(slices));
@@ -165,6 +183,12 @@ std::vector<Source>& CheckpointReader::Impl::find(const std::string& tensor,
 CheckpointReader::CheckpointReader(const std::filesystem::path& step_dir)
     : impl_(std::make_unique<Impl>()) {
   impl_->dir = step_dir;
+  if (type_of(step_dir) == std::filesystem::file_type::not_found)
+    fail_user("checkpoint",
+              "{} does not exist; give the folder of a checkpoint, such as "
+              "RUN/checkpoints/step-00000100",
+              step_dir.string());
+  check_present(step_dir / "manifest.json");
   impl_->manifest = read_manifest(step_dir);
   impl_->load_headers();
   impl_->check_pieces();

@@ -15,7 +15,8 @@ namespace tessera {
 class CheckpointReader {
  public:
   // Checks manifest, file sizes and header digests, and that the pieces of every state cover every
-  // tensor exactly once. UserError that names the folder, file and tensor otherwise.
+  // tensor exactly once. DamagedError that names the folder, file and tensor otherwise, also where
+  // a file is missing; UserError if the folder is, or if its format version is unknown.
   explicit CheckpointReader(const std::filesystem::path& step_dir);
   ~CheckpointReader();
 
@@ -35,7 +36,7 @@ class CheckpointReader {
   void stream(const std::string& tensor, const std::string& state, Dtype dtype,
               const std::function<void(const std::byte* data, int64_t bytes)>& sink);
 
-  // Reads all data and checks every checksum. UserError that names the file and piece.
+  // Reads all data and checks every checksum. DamagedError that names the file and piece.
   void verify();
 
  private:

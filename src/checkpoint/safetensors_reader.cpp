@@ -38,12 +38,12 @@ class HeaderHandler : public nlohmann::json_sax<json> {
   bool number_unsigned(number_unsigned_t value) override {
     if (place_ != Place::kArray) refuse(fmt::format("the number {}", value));
     if (value > kMaxInt64)
-      fail_user("safetensors", "{}: tensor '{}': {} holds {}, which is above 2^63 - 1", path_,
-                entry_.name, field_, value);
+      fail_damaged("safetensors", "{}: tensor '{}': {} holds {}, which is above 2^63 - 1", path_,
+                   entry_.name, field_, value);
     numbers_.push_back(static_cast<int64_t>(value));
     if (numbers_.size() > kMaxDims)
-      fail_user("safetensors", "{}: tensor '{}': {} holds more than {} numbers", path_, entry_.name,
-                field_, kMaxDims);
+      fail_damaged("safetensors", "{}: tensor '{}': {} holds more than {} numbers", path_,
+                   entry_.name, field_, kMaxDims);
     return true;
   }
 
@@ -56,8 +56,8 @@ class HeaderHandler : public nlohmann::json_sax<json> {
       refuse(fmt::format("the string \"{}\"", value));
     const std::optional<Dtype> dtype = dtype_from_name(value);
     if (!dtype)
-      fail_user("safetensors", "{}: tensor '{}': dtype '{}' is not known or not supported", path_,
-                entry_.name, value);
+      fail_damaged("safetensors", "{}: tensor '{}': dtype '{}' is not known or not supported",
+                   path_, entry_.name, value);
     entry_.dtype = *dtype;
     return true;
   }
@@ -65,11 +65,11 @@ class HeaderHandler : public nlohmann::json_sax<json> {
   bool key(string_t& name) override {
     if (place_ == Place::kFile) {
       if (!names_.insert(name).second)
-        fail_user("safetensors", "{}: '{}' is given twice in the header", path_, name);
+        fail_damaged("safetensors", "{}: '{}' is given twice in the header", path_, name);
       if (name.find('\0') != std::string::npos)
-        fail_user("safetensors", "{}: a tensor's name holds NUL: '{}'", path_,
-                  name.substr(0, name.find('\0')));
-      if (name.empty()) fail_user("safetensors", "{}: a tensor has an empty name", path_);
+        fail_damaged("safetensors", "{}: a tensor's name holds NUL: '{}'", path_,
+                     name.substr(0, name.find('\0')));
+      if (name.empty()) fail_damaged("safetensors", "{}: a tensor has an empty name", path_);
       entry_ = TensorEntry{};
       entry_.name = std::move(name);
       return true;
@@ -77,14 +77,14 @@ class HeaderHandler : public nlohmann::json_sax<json> {
     field_ = std::move(name);
     if (place_ == Place::kMetadata) {
       if (header_.metadata.contains(field_))
-        fail_user("safetensors", "{}: __metadata__ gives '{}' twice", path_, field_);
+        fail_damaged("safetensors", "{}: __metadata__ gives '{}' twice", path_, field_);
       return true;
     }
     if (field_ != "dtype" && field_ != "shape" && field_ != "data_offsets")
-      fail_user("safetensors", "{}: tensor '{}' has the unknown field '{}'", path_, entry_.name,
-                field_);
+      fail_damaged("safetensors", "{}: tensor '{}' has the unknown field '{}'", path_, entry_.name,
+                   field_);
     if (!fields_.insert(field_).second)
-      fail_user("safetensors", "{}: tensor '{}' gives {} twice", path_, entry_.name, field_);
+      fail_damaged("safetensors", "{}: tensor '{}' gives {} twice", path_, entry_.name, field_);
     return true;
   }
 
@@ -104,7 +104,7 @@ class HeaderHandler : public nlohmann::json_sax<json> {
     if (place_ == Place::kTensor) {
       for (const char* field : {"dtype", "shape", "data_offsets"})
         if (!fields_.contains(field))
-          fail_user("safetensors", "{}: tensor '{}' has no {}", path_, entry_.name, field);
+          fail_damaged("safetensors", "{}: tensor '{}' has no {}", path_, entry_.name, field);
       header_.entries.push_back(std::move(entry_));
     }
     place_ = place_ == Place::kFile ? Place::kEnd : Place::kFile;
@@ -124,8 +124,8 @@ class HeaderHandler : public nlohmann::json_sax<json> {
       entry_.shape = numbers_;
     } else {
       if (numbers_.size() != 2)
-        fail_user("safetensors", "{}: tensor '{}': data_offsets holds {} numbers, the rule is 2",
-                  path_, entry_.name, numbers_.size());
+        fail_damaged("safetensors", "{}: tensor '{}': data_offsets holds {} numbers, the rule is 2",
+                     path_, entry_.name, numbers_.size());
       entry_.begin = numbers_[0];
       entry_.end = numbers_[1];
     }
@@ -133,8 +133,8 @@ class HeaderHandler : public nlohmann::json_sax<json> {
   }
 
   bool parse_error(size_t position, const std::string&, const json::exception& error) override {
-    fail_user("safetensors", "{}: the header is not valid JSON at byte {}: {}", path_, position,
-              error.what());
+    fail_damaged("safetensors", "{}: the header is not valid JSON at byte {}: {}", path_, position,
+                 error.what());
   }
 
  private:
@@ -142,9 +142,9 @@ class HeaderHandler : public nlohmann::json_sax<json> {
 
   [[noreturn]] void refuse(const std::string& what) {
     if (place_ == Place::kStart)
-      fail_user("safetensors", "{}: the header is {}, the rule is an object", path_, what);
-    fail_user("safetensors", "{}: '{}': {} does not belong at '{}'", path_, entry_.name, what,
-              place_ == Place::kFile ? entry_.name : field_);
+      fail_damaged("safetensors", "{}: the header is {}, the rule is an object", path_, what);
+    fail_damaged("safetensors", "{}: '{}': {} does not belong at '{}'", path_, entry_.name, what,
+                 place_ == Place::kFile ? entry_.name : field_);
   }
 
   std::string path_;
@@ -160,37 +160,40 @@ class HeaderHandler : public nlohmann::json_sax<json> {
 // Says what a file is that people mistake for safetensors.
 void refuse_other_formats(const std::string& path, const std::string& start) {
   if (start.starts_with("PK\x03\x04"))
-    fail_user("safetensors",
-              "{} is a zip archive (a PyTorch .bin or .pt file?), not safetensors; save the model "
-              "with safe_serialization=True",
-              path);
+    fail_damaged(
+        "safetensors",
+        "{} is a zip archive (a PyTorch .bin or .pt file?), not safetensors; save the model "
+        "with safe_serialization=True",
+        path);
   if (start.starts_with("version https://git-lfs"))
-    fail_user("safetensors",
-              "{} is a Git-LFS pointer, not the file itself; fetch it with `git lfs pull`", path);
+    fail_damaged("safetensors",
+                 "{} is a Git-LFS pointer, not the file itself; fetch it with `git lfs pull`",
+                 path);
   if (start.starts_with("\x80\x02"))
-    fail_user("safetensors", "{} is a Python pickle, not safetensors", path);
+    fail_damaged("safetensors", "{} is a Python pickle, not safetensors", path);
 }
 
 // Each entry on its own: shape, dtype and range agree and lie in the data.
 void check_entry(const std::string& path, const TensorEntry& entry, int64_t data_bytes) {
   if (entry.begin > entry.end)
-    fail_user("safetensors", "{}: tensor '{}': data_offsets begin at {} after their end {}", path,
-              entry.name, entry.begin, entry.end);
+    fail_damaged("safetensors", "{}: tensor '{}': data_offsets begin at {} after their end {}",
+                 path, entry.name, entry.begin, entry.end);
   if (entry.end > data_bytes)
-    fail_user("safetensors",
-              "{}: tensor '{}' ends at byte {} of the data, the file holds {}; it is truncated or "
-              "forged",
-              path, entry.name, entry.end, data_bytes);
+    fail_damaged(
+        "safetensors",
+        "{}: tensor '{}' ends at byte {} of the data, the file holds {}; it is truncated or "
+        "forged",
+        path, entry.name, entry.end, data_bytes);
   const int64_t numel = checked_numel(entry.shape, entry.dtype);
   if (numel < 0)
-    fail_user("safetensors", "{}: tensor '{}': the shape [{}] holds more than 2^63 - 1 bytes", path,
-              entry.name, fmt::join(entry.shape, ", "));
+    fail_damaged("safetensors", "{}: tensor '{}': the shape [{}] holds more than 2^63 - 1 bytes",
+                 path, entry.name, fmt::join(entry.shape, ", "));
   const int64_t bytes = numel * dtype_size(entry.dtype);
   if (bytes != entry.end - entry.begin)
-    fail_user("safetensors",
-              "{}: tensor '{}': shape [{}] of {} takes {} bytes, data_offsets give it {}", path,
-              entry.name, fmt::join(entry.shape, ", "), dtype_name(entry.dtype), bytes,
-              entry.end - entry.begin);
+    fail_damaged("safetensors",
+                 "{}: tensor '{}': shape [{}] of {} takes {} bytes, data_offsets give it {}", path,
+                 entry.name, fmt::join(entry.shape, ", "), dtype_name(entry.dtype), bytes,
+                 entry.end - entry.begin);
 }
 
 }  // namespace
@@ -213,19 +216,20 @@ SafetensorsHeader read_safetensors_header(const File& file) {
   file.read_at(start.data(), static_cast<int64_t>(start.size()), 0);
   refuse_other_formats(path, start);
   if (size < 8)
-    fail_user("safetensors", "{} has {} bytes, a safetensors file has at least 8; it is truncated",
-              path, size);
+    fail_damaged("safetensors",
+                 "{} has {} bytes, a safetensors file has at least 8; it is truncated", path, size);
   uint64_t length = 0;
   for (int i = 7; i >= 0; --i)
     length = length << 8 | static_cast<unsigned char>(start[static_cast<size_t>(i)]);
   if (length > static_cast<uint64_t>(size - 8))
-    fail_user("safetensors",
-              "{}: the header says it has {} bytes, the file has only {} after the length; it is "
-              "truncated or not safetensors",
-              path, length, size - 8);
+    fail_damaged(
+        "safetensors",
+        "{}: the header says it has {} bytes, the file has only {} after the length; it is "
+        "truncated or not safetensors",
+        path, length, size - 8);
   if (length > static_cast<uint64_t>(kMaxHeaderBytes))
-    fail_user("safetensors", "{}: the header says it has {} bytes, the format allows {}", path,
-              length, kMaxHeaderBytes);
+    fail_damaged("safetensors", "{}: the header says it has {} bytes, the format allows {}", path,
+                 length, kMaxHeaderBytes);
 
   SafetensorsHeader header;
   header.data_begin = 8 + static_cast<int64_t>(length);
@@ -245,22 +249,24 @@ SafetensorsHeader read_safetensors_header(const File& file) {
   const TensorEntry* before = nullptr;
   for (const TensorEntry& entry : header.entries) {
     if (entry.begin < cursor)
-      fail_user("safetensors",
-                "{}: tensor '{}' begins at byte {} of the data, inside '{}', which ends at {}",
-                path, entry.name, entry.begin, before->name, cursor);
+      fail_damaged("safetensors",
+                   "{}: tensor '{}' begins at byte {} of the data, inside '{}', which ends at {}",
+                   path, entry.name, entry.begin, before->name, cursor);
     if (entry.begin > cursor)
-      fail_user("safetensors",
-                "{}: the data has a hole: tensor '{}' begins at byte {}, the data before it ends "
-                "at {}",
-                path, entry.name, entry.begin, cursor);
+      fail_damaged(
+          "safetensors",
+          "{}: the data has a hole: tensor '{}' begins at byte {}, the data before it ends "
+          "at {}",
+          path, entry.name, entry.begin, cursor);
     cursor = entry.end;
     before = &entry;
   }
   if (cursor != data_bytes)
-    fail_user("safetensors",
-              "{}: {} bytes follow the last tensor: the header accounts for {} bytes of data, the "
-              "file holds {}",
-              path, data_bytes - cursor, cursor, data_bytes);
+    fail_damaged(
+        "safetensors",
+        "{}: {} bytes follow the last tensor: the header accounts for {} bytes of data, the "
+        "file holds {}",
+        path, data_bytes - cursor, cursor, data_bytes);
   return header;
 }
 

@@ -2,9 +2,9 @@
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/error.h"
+#include "support/temporary_folder.h"
 
 namespace tessera {
 namespace {
@@ -13,13 +13,6 @@ namespace fs = std::filesystem;
 
 class Files : public testing::Test {
  protected:
-  void SetUp() override {
-    std::string pattern = (fs::temp_directory_path() / "tessera-files-XXXXXX").string();
-    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-    dir_ = pattern;
-  }
-  void TearDown() override { fs::remove_all(dir_); }
-
   static testing::AssertionResult contains(const std::string& text, const std::string& part) {
     if (text.find(part) != std::string::npos) return testing::AssertionSuccess();
     return testing::AssertionFailure() << "'" << text << "' lacks '" << part << "'";
@@ -35,7 +28,8 @@ class Files : public testing::Test {
     return "no UserError";
   }
 
-  fs::path dir_;
+  TemporaryFolder folder_;
+  fs::path dir_ = folder_.path();
 };
 
 TEST_F(Files, WritesAndReadsAtOffsets) {
@@ -64,6 +58,22 @@ TEST_F(Files, ErrorsNameThePathAndTheNumbers) {
   EXPECT_TRUE(
       contains(user_error([&] { read_small_file(dir_ / "short", 3); }), "has 4 bytes, at most 3"));
   EXPECT_THROW(File::create(dir_ / "no" / "folder"), Error);
+}
+
+// A file that ends early is damaged; one that the device does not give is not known to be. This
+// process's memory is a file whose first page cannot be read.
+TEST_F(Files, AFailedReadIsNoDamage) {
+  char byte = 0;
+  write_file_atomic(dir_ / "short", "1234");
+  EXPECT_THROW(File::open(dir_ / "short").read_at(&byte, 1, 4), DamagedError);
+  try {
+    File::open("/proc/self/mem").read_at(&byte, 1, 0);
+    FAIL() << "the first page was read";
+  } catch (const UserError& error) {
+    FAIL() << error.what();
+  } catch (const Error& error) {
+    EXPECT_TRUE(contains(error.what(), "/proc/self/mem: Input/output error"));
+  }
 }
 
 TEST_F(Files, AFullDiskIsAnErrorWithItsPath) {

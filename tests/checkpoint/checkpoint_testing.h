@@ -1,7 +1,6 @@
 #pragma once
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
@@ -16,6 +15,7 @@
 #include "checkpoint/pieces.h"
 #include "checkpoint/reader.h"
 #include "parallel/comm/thread_communicator.h"
+#include "support/temporary_folder.h"
 
 // What the tests of this folder share: a scratch folder, a model in miniature that can be laid out
 // on any mesh, and forged files.
@@ -25,13 +25,8 @@ namespace fs = std::filesystem;
 
 class Scratch : public ::testing::Test {
  protected:
-  Scratch() {
-    std::string pattern = (fs::temp_directory_path() / "tessera-ckpt-XXXXXX").string();
-    if (mkdtemp(pattern.data()) == nullptr) throw Error("no scratch folder");
-    dir_ = pattern;
-  }
-  ~Scratch() override { fs::remove_all(dir_); }
-  fs::path dir_;
+  TemporaryFolder folder_;
+  fs::path dir_ = folder_.path();
 };
 
 inline ::testing::AssertionResult contains(const std::string& text, const std::string& part) {
@@ -178,6 +173,7 @@ inline Manifest test_manifest(int64_t step, const std::vector<std::string>& stat
   manifest.tensors = test_tensors();
   manifest.model = {{"model_type", "llama"}, {"rms_norm_eps", 1e-5}, {"hidden_size", 8}};
   manifest.config = {{"optimizer", {{"lr", 1e-3}}}};
+  manifest.data = {"u8 1000 tokens 1 sequences xxh3 fedcba9876543210", "the second"};
   manifest.mesh = {{"dp_shard", 1}};
   manifest.writer = "tessera test";
   return manifest;

@@ -1,11 +1,13 @@
 #include "checkpoint/manager.h"
 
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <mutex>
 #include <set>
 
+#include "checkpoint/exchange.h"
 #include "checkpoint/rank_file.h"
 #include "checkpoint_testing.h"
 #include "parallel/comm/self_communicator.h"
@@ -60,12 +62,25 @@ TEST_F(Managers, SaveMakesAWholeCheckpoint) {
   CheckpointReader(step).verify();
 }
 
-TEST_F(Managers, SavingACommittedStepAgainChangesNothing) {
+// Neither skipped nor written over: it may be a different save.
+TEST_F(Managers, SavingACommittedStepAgainIsAnErrorOnAllRanks) {
   const fs::path step = save(100);
   const auto before = fs::last_write_time(step / "manifest.json");
-  EXPECT_EQ(save_on_mesh(dir_, 100, 4, 1, kAllStates), step);
+  std::atomic<int> thrown{0};
+  run_thread_ranks(4, [&](Communicator& world) {
+    RankPieces rank = make_pieces(world.rank(), 4, 0, 1, true, kAllStates);
+    CheckpointManager manager(dir_, 1, world, nullptr);
+    try {
+      manager.save(test_manifest(100, kAllStates), rank.pieces);
+    } catch (const Error& error) {
+      EXPECT_TRUE(contains(error.what(), "step-00000100 is committed already"));
+      ++thrown;
+    }
+  });
+  EXPECT_EQ(thrown, 4);
   EXPECT_EQ(fs::last_write_time(step / "manifest.json"), before);
   EXPECT_EQ(read_manifest(step).files.size(), 2u);
+  EXPECT_EQ(listing(), (std::set<std::string>{"latest", "step-00000100"}));
 }
 
 TEST_F(Managers, KeepsTheNewestByNumber) {
@@ -167,13 +182,14 @@ TEST_F(Managers, TwoPiecesOfOneTensorOnARankAreRefused) {
 TEST_F(Managers, ABrokenNewestIsNamedMovedAndSteppedOver) {
   const auto file = [](const fs::path& step) { return step / rank_file_name(1); };
   const std::vector<std::pair<std::string, std::function<void(const fs::path&)>>> damages = {
-      {"No such file", [&](const fs::path& step) { fs::remove(step / "manifest.json"); }},
+      {"manifest.json is missing",
+       [&](const fs::path& step) { fs::remove(step / "manifest.json"); }},
       {"not valid JSON",
        [&](const fs::path& step) {
          const std::string text = slurp(step / "manifest.json");
          spit(step / "manifest.json", text.substr(0, text.size() / 2));
        }},
-      {"rank-00001.safetensors", [&](const fs::path& step) { fs::remove(file(step)); }},
+      {"rank-00001.safetensors is missing", [&](const fs::path& step) { fs::remove(file(step)); }},
       {"the manifest says",
        [&](const fs::path& step) { fs::resize_file(file(step), fs::file_size(file(step)) / 2); }},
       {"the checksum is",
@@ -214,6 +230,128 @@ TEST_F(Managers, OnlyBrokenOnesAreAnErrorAndStayOne) {
   }
 }
 
+// What is no damage ends the search and leaves every name as it is.
+TEST_F(Managers, ANewerFormatIsNotDamage) {
+  save(10);
+  const fs::path step = save(20);
+  replace_in_file(step / "manifest.json", "\"version\": 1", "\"version\": 2");
+  for (const int ranks : {1, 3}) {
+    EXPECT_TRUE(contains(user_error([&] { find(ranks); }), "format version 2"));
+    EXPECT_EQ(listing(), (std::set<std::string>{"latest", "step-00000010", "step-00000020"}));
+    EXPECT_EQ(warnings_, "");
+  }
+}
+
+// A file that may not be read. Root may read all, so it takes another user's part for the search.
+TEST_F(Managers, AMissingPermissionIsNotDamage) {
+  save(10);
+  const fs::path step = save(20);
+  fs::permissions(dir_, fs::perms::all);
+  for (const fs::path& path : {step / rank_file_name(1), step / "manifest.json", step}) {
+    SCOPED_TRACE(path);
+    const fs::perms before = fs::status(path).permissions();
+    fs::permissions(path, fs::perms::none);
+    std::string message;
+    ASSERT_EQ(seteuid(geteuid() == 0 ? 65534 : geteuid()), 0);
+    try {
+      find(2);
+    } catch (const UserError& error) {
+      message = std::string("a UserError: ") + error.what();
+    } catch (const Error& error) {
+      message = error.what();
+    }
+    ASSERT_EQ(seteuid(getuid()), 0);
+    fs::permissions(path, before);
+    EXPECT_TRUE(contains(message, "Permission denied"));
+    EXPECT_FALSE(contains(message, "UserError"));
+    EXPECT_EQ(listing(), (std::set<std::string>{"latest", "step-00000010", "step-00000020"}));
+    EXPECT_EQ(warnings_, "");
+  }
+  EXPECT_EQ(find(2), "step-00000020");
+}
+
+// A rank that cannot read while another finds damage: the machine is not fit to judge.
+TEST_F(Managers, DamageCountsOnlyWhereNothingElseFails) {
+  std::atomic<int> damaged{0}, failed{0};
+  for (const bool one_fails : {false, true})
+    run_thread_ranks(3, [&](Communicator& world) {
+      try {
+        agree(world, [&]() -> std::string {
+          if (world.rank() == 0) fail_damaged("test", "a bad checksum");
+          if (world.rank() == 2 && one_fails) fail("test", "Input/output error");
+          return "";
+        });
+      } catch (const DamagedError& error) {
+        EXPECT_TRUE(contains(error.what(), "a bad checksum (on rank 0)"));
+        ++damaged;
+      } catch (const Error& error) {
+        EXPECT_TRUE(contains(error.what(), "Input/output error (on rank 2)"));
+        ++failed;
+      }
+    });
+  EXPECT_EQ(damaged, 3);
+  EXPECT_EQ(failed, 3);
+}
+
+// verify() of an explicit path: all ranks alike, and nothing is moved.
+TEST_F(Managers, VerifyThrowsOnAllRanksAndMovesNothing) {
+  save(10);
+  const fs::path step = save(20);
+  const auto verify = [&](const fs::path& path, int ranks) {
+    std::mutex mutex;
+    std::multiset<std::string> answers;
+    run_thread_ranks(ranks, [&](Communicator& world) {
+      CheckpointManager manager(dir_, 0, world, nullptr);
+      const std::string answer = user_error([&] { manager.verify(path); });
+      const std::lock_guard lock(mutex);
+      answers.insert(answer);
+    });
+    EXPECT_EQ(answers.count(*answers.begin()), static_cast<size_t>(ranks)) << "ranks disagree";
+    return *answers.begin();
+  };
+  for (const int ranks : {1, 3}) {
+    EXPECT_EQ(verify(step, ranks), "no error");
+    EXPECT_TRUE(contains(verify(dir_ / "step-00000030", ranks), "step-00000030 does not exist"));
+    EXPECT_TRUE(contains(verify(dir_, ranks), "manifest.json is missing"));
+  }
+  for (const int file : {0, 1}) {
+    const fs::path path = step / rank_file_name(file);
+    const std::string good = slurp(path);
+    std::string bad = good;
+    bad[bad.size() - 3] ^= 4;
+    spit(path, bad);
+    for (const int ranks : {1, 2, 3})
+      EXPECT_TRUE(contains(verify(step, ranks), rank_file_name(file) + ": piece"));
+    spit(path, good);
+  }
+  EXPECT_EQ(listing(), (std::set<std::string>{"latest", "step-00000010", "step-00000020"}));
+}
+
+TEST_F(Managers, CommittedStepsAreListedByNumberOnEveryRank) {
+  const auto steps = [&](int ranks) {
+    std::mutex mutex;
+    std::set<std::vector<int64_t>> answers;
+    run_thread_ranks(ranks, [&](Communicator& world) {
+      CheckpointManager manager(dir_, 0, world, nullptr);
+      const std::vector<int64_t> answer = manager.committed_steps();
+      const std::lock_guard lock(mutex);
+      answers.insert(answer);
+    });
+    EXPECT_EQ(answers.size(), 1u) << "ranks disagree";
+    return *answers.begin();
+  };
+  EXPECT_EQ(steps(3), std::vector<int64_t>{});
+  for (const int64_t step : {100000000, 9, 99999999, 0}) save(step);
+  fs::remove(dir_ / step_dir_name(9) / rank_file_name(0));  // damaged, and not looked at
+  fs::create_directories(dir_ / "step-00000002");           // no manifest
+  fs::create_directories(dir_ / "step-00000003.partial");
+  fs::create_directories(dir_ / "step-00000004.broken");
+  const auto before = listing();
+  for (const int ranks : {1, 3})
+    EXPECT_EQ(steps(ranks), (std::vector<int64_t>{0, 9, 99999999, 100000000}));
+  EXPECT_EQ(listing(), before);
+}
+
 TEST_F(Managers, AnUnfinishedFirstSaveIsNoCheckpoint) {
   fs::create_directories(dir_ / "step-00000001.partial");
   EXPECT_EQ(find(), "-");
@@ -251,7 +389,7 @@ TEST_F(Managers, KilledAtEveryPointOfASave) {
 
     EXPECT_EQ(find(2), i < commit ? "step-00000020" : "step-00000030");
     EXPECT_EQ(warnings_, "");
-    save(30, 2);
+    if (i < commit) save(30, 2);
     save(40, 2);
     EXPECT_EQ(listing(), (std::set<std::string>{"latest", "step-00000030", "step-00000040"}));
     EXPECT_EQ(find(), "step-00000040");
@@ -268,7 +406,8 @@ TEST_F(Managers, KeepOneNeverLeavesNone) {
   manager.set_probe([&](const char*) {
     ++points;
     bool any = false;
-    for (const int64_t step : list_run_folder(dir_).steps) any |= manager.has(step);
+    for (const int64_t step : list_run_folder(dir_).steps)
+      any |= fs::exists(dir_ / step_dir_name(step) / "manifest.json");
     EXPECT_TRUE(any);
   });
   for (const int64_t step : {2, 3}) {

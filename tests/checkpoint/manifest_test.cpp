@@ -1,5 +1,6 @@
 #include "checkpoint/manifest.h"
 
+#include "base/xxh3.h"
 #include "checkpoint_testing.h"
 
 namespace tessera::testing {
@@ -29,6 +30,7 @@ TEST_F(Manifests, RoundTrip) {
   EXPECT_EQ(read.tensors, manifest_.tensors);
   EXPECT_EQ(read.model, manifest_.model);
   EXPECT_EQ(read.config, manifest_.config);
+  EXPECT_EQ(read.data, manifest_.data);
   EXPECT_EQ(read.mesh, manifest_.mesh);
   EXPECT_EQ(read.writer, manifest_.writer);
   ASSERT_EQ(read.files.size(), 1u);
@@ -57,7 +59,8 @@ TEST_F(Manifests, MalformedFieldsAreNamed) {
       {"\"step\": 100,", "", "field 'step' is missing"},
       {"\"step\": 100", "\"step\": 100, \"step\": 100", "key 'step' is given twice"},
       {"\"samples\": 800", "\"samples\": null", "field 'samples' is null"},
-      {"\"version\": 1", "\"version\": 2", "format version 2, this program reads 1"},
+      {"\"version\": 1", "\"version\": 0", "field 'version' is 0"},
+      {"\"version\": 1", "\"version\": \"1\"", "field 'version' is \"1\""},
       {"\"tessera-checkpoint\"", "\"other\"", "field 'format' is \"other\""},
       {"rank-00000.safetensors", "../x", "field 'files[0].name' is \"../x\""},
       {"rank-00000.safetensors", "/etc/passwd", "files[0].name"},
@@ -72,13 +75,43 @@ TEST_F(Manifests, MalformedFieldsAreNamed) {
       {"\"shape\":[7,5]", "\"shape\":7", "field 'tensors[0].shape' is 7"},
       {"[\"param\"", "[\"param\",\"param\"", "field 'states'"},
       {"[\"param\"", "[\"a/b\"", "field 'states'"},
+      {"\"data\": [", "\"data\": [3,", "field 'data'"},
+      {"\"data\": [", "\"data\": 3, \"other\": [", "field 'data' is 3"},
   };
   for (const Case& c : cases) {
     write_manifest(dir_, manifest_);
     replace_in_file(path_, c.from, c.to);
+    EXPECT_THROW(read_manifest(dir_), DamagedError) << c.from;
     const std::string message = error();
     EXPECT_TRUE(contains(message, c.message)) << c.from;
     EXPECT_TRUE(contains(message, "manifest.json")) << c.from;
+  }
+}
+
+// Before the data were recorded there was no such field; imported weights have no data.
+TEST_F(Manifests, DataMayBeUnknown) {
+  nlohmann::json root = nlohmann::json::parse(slurp(path_));
+  root.erase("data");
+  root.erase("xxh3");
+  const std::string text = root.dump();
+  root["xxh3"] = xxh3_hex(text.data(), text.size());
+  spit(path_, root.dump());
+  EXPECT_TRUE(read_manifest(dir_).data.is_null());
+  manifest_.data = nullptr;
+  write_manifest(dir_, manifest_);
+  EXPECT_TRUE(read_manifest(dir_).data.is_null());
+}
+
+// A newer program's checkpoint is whole; only this program cannot read it.
+TEST_F(Manifests, ANewerVersionIsAnErrorButNoDamage) {
+  replace_in_file(path_, "\"version\": 1", "\"version\": 2");
+  try {
+    read_manifest(dir_);
+    FAIL();
+  } catch (const DamagedError&) {
+    FAIL() << "taken for damage";
+  } catch (const UserError& error) {
+    EXPECT_TRUE(contains(error.what(), "format version 2, this program reads 1"));
   }
 }
 
