@@ -53,29 +53,31 @@ fi
 title "Export"
 latest=$run/checkpoints/$(<"$run/checkpoints/latest")
 rm -rf "$run/export.new"
-"$tessera" checkpoint consolidate "$latest" "$run/export.new"
+"$tessera" checkpoint consolidate "$latest" "$run/export.new" >/dev/null
 rm -rf "$run/export"
 mv "$run/export.new" "$run/export"
+say "$latest -> $run/export"
 
 title "Done in $((SECONDS / 60)) min $((SECONDS % 60)) s"
 field() { sed -n "s/.*\"$1\": *\([-+.e0-9]*\).*/\1/p" "$run/metrics.jsonl" | tail -n 1; }
 printf 'Step %s: training loss %.3f, validation loss %.3f nats per byte.\n\n' \
   "$(field step)" "$(field loss)" "$(field eval_loss)"
+say "Where everything is"
+printf '  %-50s  %s\n' \
+  "$run/metrics.jsonl" "a line per step: loss, gradient norm, time, ..." \
+  "$run/config.yaml" "the configuration with every key" \
+  "$latest" "the last checkpoint, sharded over the four processes" \
+  "$run/export" "the model as a Hugging Face folder: transformers loads it"
 cat <<EOF
-Where everything is
-  $run/metrics.jsonl        a line per step: loss, gradient norm, learning rate, time, ...
-  $run/config.yaml          the configuration with every key
-  $latest
-                                        the last checkpoint, sharded over the four processes
-  $run/export               the model as a Hugging Face folder: transformers loads it
 
 What to try next
   train on, twice as long, from the last checkpoint:
       launch/run_local.sh $config -n 4 --set run.dir=$run --set training.steps=1200
-  the same run on another mesh (the checkpoint fits any): each layer whole, states over two processes
-      launch/run_local.sh $config -n 2 --set run.dir=$run --set training.steps=1200 --set parallel.tp=1
+  train on on another mesh (a checkpoint fits any): no layer split, states over two processes
+      launch/run_local.sh $config -n 2 --set run.dir=$run --set training.steps=1300 --set parallel.tp=1
   look into a checkpoint:
       $tessera checkpoint inspect $latest
   your own text, and every key of a configuration:
-      $tessera data pack --help; $tessera config show $config
+      $tessera data pack --help
+      $tessera config show $config
 EOF
