@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "data/fingerprint.h"
 #include "data/mapped_file.h"
 #include "data/megatron_layout.h"
 
@@ -25,6 +26,24 @@ int64_t token_size(TokenType type) {
       return 4;
     case TokenType::kI64:
       return 8;
+  }
+  fail("data", "token type {} is not known", static_cast<int>(type));
+}
+
+const char* token_name(TokenType type) {
+  switch (type) {
+    case TokenType::kU8:
+      return "u8";
+    case TokenType::kI8:
+      return "i8";
+    case TokenType::kI16:
+      return "i16";
+    case TokenType::kU16:
+      return "u16";
+    case TokenType::kI32:
+      return "i32";
+    case TokenType::kI64:
+      return "i64";
   }
   fail("data", "token type {} is not known", static_cast<int>(type));
 }
@@ -249,6 +268,11 @@ int64_t IndexedDataset::num_documents() const {
 }
 TokenType IndexedDataset::token_type() const {
   return impl_->type;
+}
+
+std::string IndexedDataset::fingerprint() const {
+  return fmt::format("{} {} tokens {} sequences xxh3 {}", token_name(impl_->type), impl_->tokens,
+                     impl_->sequences, pair_digest(impl_->idx, impl_->bin));
 }
 
 void IndexedDataset::read(int64_t begin, std::span<int64_t> out) const {

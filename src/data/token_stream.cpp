@@ -35,6 +35,12 @@ int64_t TokenStream::num_samples() const {
   return (num_tokens() - 1) / seq_len_;
 }
 
+std::vector<std::string> TokenStream::fingerprints() const {
+  std::vector<std::string> all;
+  for (const IndexedDataset& data : datasets_) all.push_back(data.fingerprint());
+  return all;
+}
+
 void TokenStream::read_sample(int64_t sample, int64_t vocab_size, std::span<int64_t> out) const {
   if (sample < 0 || sample >= num_samples() || static_cast<int64_t>(out.size()) != seq_len_ + 1) {
     fail("data", "sample {} of {} into {} tokens; a sample has {}", sample, num_samples(),

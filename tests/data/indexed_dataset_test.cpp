@@ -16,7 +16,6 @@ using testing::bytes_of;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using testing::Index;
-using testing::TemporaryFolder;
 using testing::user_error;
 using testing::write_file;
 using testing::write_pair;
@@ -245,6 +244,59 @@ TEST_F(IndexedDatasetTest, RefusesWrongDocuments) {
   EXPECT_THAT(with({1, 3}), HasSubstr("the document array starts with 1; it must start with 0"));
   EXPECT_THAT(with({0, 2, 1}), HasSubstr("entry 2 is 1 after 2"));
   EXPECT_THAT(with({0, 4}), HasSubstr("entry 1 is 4 after 0"));
+}
+
+// Small files count whole, wherever they lie.
+TEST_F(IndexedDatasetTest, FingerprintNamesTheData) {
+  const auto of = [&](const Index& index, const std::vector<uint16_t>& tokens,
+                      const std::string& name) {
+    write_file((folder_ / name).string() + ".idx", index.bytes());
+    write_file((folder_ / name).string() + ".bin", bytes_of(tokens));
+    return IndexedDataset(folder_ / name).fingerprint();
+  };
+  const std::string original = of(small_index(), kSmallTokens, "a");
+  EXPECT_THAT(original, ::testing::MatchesRegex("u16 5 tokens 3 sequences xxh3 [0-9a-f]{16}"));
+  EXPECT_EQ(of(small_index(), kSmallTokens, "moved"), original);
+  for (size_t i = 0; i < kSmallTokens.size(); ++i) {
+    std::vector<uint16_t> tokens = kSmallTokens;
+    tokens[i] ^= 1;
+    EXPECT_NE(of(small_index(), tokens, "b"), original) << i;
+  }
+  Index cut = small_index();
+  cut.lengths = {2, 1, 2};
+  cut.offsets = {0, 4, 6};
+  EXPECT_NE(of(cut, kSmallTokens, "b"), original);
+  cut = small_index();
+  cut.documents = {0, 1, 3};
+  EXPECT_NE(of(cut, kSmallTokens, "b"), original);
+}
+
+// A sparse file of 40 MB: its ends and the blocks between them count, and its length.
+TEST_F(IndexedDatasetTest, FingerprintOfALargeFileSamplesIt) {
+  constexpr int64_t kTokens = 40'000'000, kBlock = int64_t{1} << 20;
+  const auto of = [&](int64_t tokens, int64_t changed) {
+    Index index;
+    index.lengths = {static_cast<int32_t>(tokens)};
+    index.offsets = {0};
+    index.documents = {0, 1};
+    write_file(prefix_ + ".idx", index.bytes());
+    write_file(prefix_ + ".bin", "");
+    std::filesystem::resize_file(prefix_ + ".bin", static_cast<uint64_t>(tokens));
+    if (changed >= 0) {
+      std::fstream file(prefix_ + ".bin", std::ios::in | std::ios::out | std::ios::binary);
+      file.seekp(changed);
+      file.put('x');
+    }
+    return IndexedDataset(prefix_).fingerprint();
+  };
+  const std::string zeros = of(kTokens, -1);
+  EXPECT_THAT(zeros, HasSubstr("u8 40000000 tokens 1 sequences"));
+  EXPECT_NE(of(kTokens - 1, -1), zeros);
+  const int64_t third = (kTokens - kBlock) / 15 * 5;  // the sixth block
+  for (const int64_t at :
+       {int64_t{0}, kBlock - 1, kTokens - kBlock, kTokens - 1, third + 5, third + kBlock - 1})
+    EXPECT_NE(of(kTokens, at), zeros) << at;
+  EXPECT_EQ(of(kTokens, 2 * kBlock), zeros);  // in a gap: the price of being cheap
 }
 
 }  // namespace

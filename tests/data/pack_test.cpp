@@ -17,7 +17,6 @@ using testing::bytes_of;
 using ::testing::HasSubstr;
 using testing::Index;
 using testing::read_file;
-using testing::TemporaryFolder;
 using testing::user_error;
 using testing::write_file;
 

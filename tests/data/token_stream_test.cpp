@@ -12,7 +12,6 @@ namespace {
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using testing::TemporaryFolder;
 using testing::user_error;
 using testing::write_pair;
 
@@ -77,6 +76,17 @@ TEST_F(TokenStreamTest, ASampleMaySpanManyShortFiles) {
   std::vector<int64_t> sample(5);
   stream.read_sample(0, 16, sample);
   EXPECT_THAT(sample, ElementsAre(1, 2, 3, 4, 5));
+}
+
+TEST_F(TokenStreamTest, FingerprintsFollowThePrefixes) {
+  const std::string a = pair("a", counting(41)), b = pair("b", counting(41, 41));
+  const auto of = [](const std::vector<std::string>& prefixes) {
+    return TokenStream(prefixes, 8).fingerprints();
+  };
+  const std::string of_a = IndexedDataset(a).fingerprint(), of_b = IndexedDataset(b).fingerprint();
+  EXPECT_NE(of_a, of_b);
+  EXPECT_THAT(of({a, b}), ElementsAre(of_a, of_b));
+  EXPECT_THAT(of({b, a, b}), ElementsAre(of_b, of_a, of_b));
 }
 
 // D06.

@@ -1,0 +1,14 @@
+#pragma once
+
+#include <string>
+
+#include "data/mapped_file.h"
+
+namespace tessera {
+
+// XXH3 of all of the index and of a sample of the tokens that is bounded whatever their number: 16
+// blocks of 1 MiB at fixed fractions of the file, the first at its start and the last at its end
+// (all of it if it is no larger). Tells data sets apart; does not find every edit.
+std::string pair_digest(const MappedFile& idx, const MappedFile& bin);
+
+}  // namespace tessera
