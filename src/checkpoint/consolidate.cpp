@@ -22,11 +22,6 @@ struct Shard {
   int64_t bytes = 0;
 };
 
-bool is_tied(const json& model) {
-  const auto tied = model.find("tie_word_embeddings");
-  return tied != model.end() && tied->is_boolean() && tied->get<bool>();
-}
-
 // Fills files in model order; a tensor larger than a file has one to itself.
 std::vector<Shard> plan_shards(const CheckpointReader& reader, const ConsolidateOptions& options) {
   std::vector<Shard> shards(1);

@@ -18,11 +18,6 @@ using Tensor = HuggingFaceFolder::Tensor;
 constexpr int64_t kChunkElements = int64_t{1} << 20;
 constexpr int64_t kMaxFileBytes = int64_t{4} << 30;  // a larger model gets several files
 
-bool is_tied(const nlohmann::json& config) {
-  const auto tied = config.find("tie_word_embeddings");
-  return tied != config.end() && tied->is_boolean() && tied->get<bool>();
-}
-
 // Old checkpoints store the rotary frequencies, which follow from the configuration.
 bool is_rotary_buffer(const std::string& name) {
   return name.ends_with("rotary_emb.inv_freq");

@@ -1,5 +1,7 @@
 #include "checkpoint/whole_folder.h"
 
+#include <unistd.h>
+
 #include "base/error.h"
 #include "base/files.h"
 
@@ -14,9 +16,12 @@ WholeFolder::WholeFolder(const std::filesystem::path& path) : path_(clean_path(p
       !(std::filesystem::is_directory(path_) && std::filesystem::is_empty(path_)))
     fail_user("checkpoint", "{} exists already; give a folder that does not exist or is empty",
               path_.string());
-  partial_ = fmt::format("{}.partial", path_.string());
-  std::filesystem::remove_all(partial_, error);
-  std::filesystem::create_directories(partial_, error);
+  std::filesystem::create_directories(folder_of(path_), error);
+  const std::string name = fmt::format("{}.partial-{}", path_.string(), getpid());
+  partial_ = name;
+  // create_directory is false where something is there already: the new folder is ours alone.
+  for (int i = 2; !error && !std::filesystem::create_directory(partial_, error) && !error; ++i)
+    partial_ = fmt::format("{}.{}", name, i);
   if (error)
     fail_user("checkpoint", "cannot make the folder {}: {}", partial_.string(), error.message());
 }

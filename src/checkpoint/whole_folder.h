@@ -5,18 +5,19 @@
 
 namespace tessera {
 
-// A folder that appears whole or not at all: it is filled under PATH.partial and renamed at the
-// end. What was begun and not published is removed by the destructor.
+// A folder that appears whole or not at all: it is filled under a name of its own beside PATH and
+// renamed at the end. What was begun and not published is removed by the destructor; what a killed
+// process left stays, under a name that says what it is.
 class WholeFolder {
  public:
-  // UserError if `path` exists and is anything but an empty folder. Missing parents are made; a
-  // .partial of an earlier attempt is replaced.
+  // UserError if `path` exists and is anything but an empty folder. Missing parents are made;
+  // nothing that exists is replaced.
   explicit WholeFolder(const std::filesystem::path& path);
   ~WholeFolder();
   WholeFolder(const WholeFolder&) = delete;
   WholeFolder& operator=(const WholeFolder&) = delete;
 
-  // Where the files go until publish().
+  // Where the files go until publish(): PATH.partial-PID, or with a number if there is such a name.
   const std::filesystem::path& partial() const { return partial_; }
   void publish();
 
