@@ -13,10 +13,12 @@ namespace tessera {
 // loss. Parameters carry Hugging Face's names. `mesh` outlives the stages. seq_len fixes the rotary
 // tables.
 //
+// clang-format off
 //   tokens [B, S] -> x [B*S, H]
-//   block: x -> x + o_proj(attention(qkv_proj(norm(x)))) -> x +
-//   down_proj(swiglu(gate_up_proj(norm(x)))) head:  x -> sum over tokens of weight *
-//   cross_entropy(lm_head(norm(x)), target)
+//   block: x -> x + o_proj(attention(qkv_proj(norm(x))))
+//            -> x + down_proj(swiglu(gate_up_proj(norm(x))))
+//   head:  x -> sum over tokens of weight * cross_entropy(lm_head(norm(x)), target)
+// clang-format on
 //
 // Tensor parallelism T: q, k, v, gate, up by output rows (heads), o and down by input columns,
 // embedding and head by vocabulary; norms are whole on every rank.

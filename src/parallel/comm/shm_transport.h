@@ -20,8 +20,9 @@ namespace tessera {
 // slot k % 2, and one meeting (barrier) per chunk is enough: whoever writes chunk k + 2 has passed
 // meeting k + 1, to which every peer came after it had read chunk k.
 //
-//   write chunk k to my slot k%2 | meet k | read chunk k from the others | write chunk k+1 | meet
-//   ...
+// clang-format off
+//   write chunk k to my slot k%2 | meet k | read chunk k from the others | write chunk k+1 | ...
+// clang-format on
 //
 // Waiting ranks sleep on a futex: cores are often oversubscribed, and a rank that spins takes the
 // core from the one it waits for. Sums run in rank order, so every rank gets the same bits.

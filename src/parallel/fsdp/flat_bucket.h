@@ -18,22 +18,21 @@ struct Segment {
   int64_t shard_offset;  // first element in the shard
 };
 
+// clang-format off
 // The parameters of one stage as one flat tensor (ZeRO-3, Rajbhandari et al. 2020; flat and padded
 // once as in FSDP, Zhao et al. 2023).
 //
-//   full    | q_proj k_proj v_proj | o_proj | norm | ... | pad |      numel() elements, params
-//   dtype shards  |   rank 0   |   rank 1   |   rank 2   |   rank 3  |      shard_numel() each,
-//   fp32 master
+//   full    | q_proj k_proj v_proj | o_proj | norm | ... | pad |   numel() elements, params dtype
+//   shards  |   rank 0   |   rank 1   |   rank 2   |   rank 3  |   shard_numel() each, fp32 master
 //
 // Invariants
 // - Packs start at a multiple of 64 elements; a pack's parts have no gap. The pad is at the end.
 // - The rank owns elements [rank * shard_numel, (rank + 1) * shard_numel) of every state: master,
-//   grad, exp_avg and exp_avg_sq are one contiguous array each, pad and gaps included (always
-//   zero).
-// - `full` and `full_grad` are re-pointable: the executor points them at ring slots. Where the
-// group
+//   grad, exp_avg and exp_avg_sq are one contiguous array each, pad and gaps included (always zero).
+// - `full` and `full_grad` are re-pointable: the executor points them at ring slots. Where the group
 //   has one rank and the dtype is the master's, they point at master and grad for good (resident):
 //   gathering and reducing are then the identity and no slot is needed.
+// clang-format on
 class FlatBucket {
  public:
   // Takes the table's parameters; sets their value, grad and packs. The table outlives the bucket.
