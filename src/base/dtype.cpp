@@ -28,9 +28,13 @@ constexpr std::array<Entry, 13> kEntries{{{Dtype::kBool, "BOOL", 1},
 
 }  // namespace
 
-int64_t dtype_size(Dtype dtype) { return kEntries[static_cast<size_t>(dtype)].size; }
+int64_t dtype_size(Dtype dtype) {
+  return kEntries[static_cast<size_t>(dtype)].size;
+}
 
-std::string_view dtype_name(Dtype dtype) { return kEntries[static_cast<size_t>(dtype)].name; }
+std::string_view dtype_name(Dtype dtype) {
+  return kEntries[static_cast<size_t>(dtype)].name;
+}
 
 std::optional<Dtype> dtype_from_name(std::string_view name) {
   for (const auto& entry : kEntries)

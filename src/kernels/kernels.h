@@ -4,10 +4,11 @@
 
 #include <cstdint>
 
-// Fused kernels on contiguous CPU tensors. Activations and weights are fp32, fp64 or bf16 (one dtype
-// per call unless stated); sums, norms and exponentials are fp32 inside (fp64 for fp64 tensors).
-// Each is vectorised with run-time dispatch (Google Highway) and single-threaded unless at::get_num_threads() > 1, in
-// which case rows are split with at::parallel_for so that results do not depend on the thread count.
+// Fused kernels on contiguous CPU tensors. Activations and weights are fp32, fp64 or bf16 (one
+// dtype per call unless stated); sums, norms and exponentials are fp32 inside (fp64 for fp64
+// tensors). Each is vectorised with run-time dispatch (Google Highway) and single-threaded unless
+// at::get_num_threads() > 1, in which case rows are split with at::parallel_for so that results do
+// not depend on the thread count.
 namespace tessera::kernels {
 
 // RMSNorm (Zhang & Sennrich 2019): y = x * rstd * w, rstd = 1 / sqrt(mean(x^2) + eps).
@@ -26,9 +27,9 @@ void rms_norm_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tens
                        const at::Tensor& dweight);
 
 // Rotary embedding (Su et al. 2021) in the half-split layout of Hugging Face's Llama: for a head
-// [x1, x2] -> [x1 cos - x2 sin, x2 cos + x1 sin]. In place on the first `heads` heads of each row of
-// x [N, row_stride] where head h occupies columns [h*D, (h+1)*D). cos, sin fp32 [S, D/2]; row n has
-// position n % S. `inverse` rotates back (the backward pass).
+// [x1, x2] -> [x1 cos - x2 sin, x2 cos + x1 sin]. In place on the first `heads` heads of each row
+// of x [N, row_stride] where head h occupies columns [h*D, (h+1)*D). cos, sin fp32 [S, D/2]; row n
+// has position n % S. `inverse` rotates back (the backward pass).
 void rope_in_place(const at::Tensor& x, int64_t heads, int64_t head_dim, const at::Tensor& cos,
                    const at::Tensor& sin, bool inverse);
 
@@ -55,8 +56,8 @@ void cross_entropy_gradient(const at::Tensor& logits, const at::Tensor& row_max,
 
 struct AdamWScalars {
   double lr, beta1, beta2, eps, weight_decay;
-  int64_t step;         // counts from 1, for bias correction
-  double grad_scale;    // clipping: gradients are multiplied by it
+  int64_t step;       // counts from 1, for bias correction
+  double grad_scale;  // clipping: gradients are multiplied by it
 };
 
 // AdamW (Loshchilov & Hutter 2019), the arithmetic of torch.optim.AdamW in the master's dtype:
@@ -75,10 +76,11 @@ void convert(const at::Tensor& dst, const at::Tensor& src);
 // dst += src, converted to dst's dtype first. dst fp32/fp64; src fp32, fp64, bf16, fp16.
 void add_into(const at::Tensor& dst, const at::Tensor& src);
 
-// out[i] <- sum over k of src[k][i] in the order of k, for `count` pointers to `numel` elements each
-// of type `src_dtype`; halves add up in fp32 and are rounded once. out may be any one of the sources.
-// out_dtype equals src_dtype, or is fp32 where src is bf16/fp16. Used by reductions of every backend.
-void sum_ranks(void* out, at::ScalarType out_dtype, const void* const* src, at::ScalarType src_dtype,
-               int count, int64_t numel);
+// out[i] <- sum over k of src[k][i] in the order of k, for `count` pointers to `numel` elements
+// each of type `src_dtype`; halves add up in fp32 and are rounded once. out may be any one of the
+// sources. out_dtype equals src_dtype, or is fp32 where src is bf16/fp16. Used by reductions of
+// every backend.
+void sum_ranks(void* out, at::ScalarType out_dtype, const void* const* src,
+               at::ScalarType src_dtype, int count, int64_t numel);
 
 }  // namespace tessera::kernels

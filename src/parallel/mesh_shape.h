@@ -2,7 +2,8 @@
 
 namespace tessera {
 
-// The mesh's axes: world = dp_replicate x dp_shard x tp, tp fastest, then dp_shard, then dp_replicate.
+// The mesh's axes: world = dp_replicate x dp_shard x tp, tp fastest, then dp_shard, then
+// dp_replicate.
 struct MeshShape {
   int dp_replicate = 1;
   int dp_shard = 1;

@@ -6,7 +6,7 @@ namespace tessera {
 
 // A flat tensor whose storage stays the same object while the memory behind it is exchanged. Views
 // of it, also those that autograd saved, follow. Whoever points it guarantees that the memory
-// outlives its use. The idea is in design.md, "Flat buckets with storage that can be re-pointed".
+// outlives its use. docs/decisions.md says why.
 class RepointableTensor {
  public:
   RepointableTensor() = default;
