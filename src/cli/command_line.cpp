@@ -7,12 +7,11 @@
 #include <iostream>
 
 #include "base/exit_codes.h"
+#include "base/version.h"
 #include "config/nearest.h"
 
 namespace tessera {
 namespace {
-
-constexpr const char* kVersion = "tessera " TESSERA_VERSION;
 
 constexpr const char* kExitCodes =
     "Exit codes: 0 done; 1 failed; 2 the command line, configuration, data or checkpoint is wrong; "
@@ -35,14 +34,14 @@ std::string what_is_wrong(const CLI::App& at, const CLI::ParseError& error) {
 
 CLI::App& add_command(CLI::App& parent, const std::string& name, const std::string& description) {
   CLI::App& command = *parent.add_subcommand(name, description);
-  command.set_version_flag("--version", kVersion, "Print the version and exit");
+  command.set_version_flag("--version", program_version(), "Print the version and exit");
   command.footer(kExitCodes);
   return command;
 }
 
 int run_command_line(int argc, const char* const* argv) {
   CLI::App app("Trains transformers on a mesh of tensor parallelism and ZeRO-3.", "tessera");
-  app.set_version_flag("--version", kVersion, "Print the version and exit");
+  app.set_version_flag("--version", program_version(), "Print the version and exit");
   app.footer(kExitCodes);
   app.require_subcommand(1);
   Action action;
