@@ -30,10 +30,12 @@ int run_train(const ConfigArguments& arguments) {
   if (ranks) resolve_mesh(config, *ranks);
   if (!launched) return train_on(config, make_self_communicator());
 
+  const MpiOptions options{.timeout = std::chrono::seconds(config.communication.timeout),
+                           .shared_memory = config.communication.shared_memory};
   MpiRuntime runtime(nullptr, nullptr);
   int rank = 0;
   try {
-    std::unique_ptr<Communicator> world = make_mpi_world(runtime);
+    std::unique_ptr<Communicator> world = make_mpi_world(runtime, options);
     rank = world->rank();
     return train_on(config, std::move(world));
   } catch (const std::exception& error) {

@@ -122,6 +122,13 @@ void check_run(const Config& c) {
   if (c.precision.reduce != ParamsDtype::kFp32) {
     fail_user("config", "precision.reduce: bf16; only fp32 is built now");
   }
+  if (c.training.micro_batch_size > c.training.global_batch_size) {
+    fail_user("config",
+              "training.micro_batch_size: {}; must be at most training.global_batch_size {}: the "
+              "rest of every micro-batch would only fill up; from 1 to {} works",
+              c.training.micro_batch_size, c.training.global_batch_size,
+              c.training.global_batch_size);
+  }
   if (c.data.train.empty()) {
     fail_user("config", "data.train: []; must name at least one prefix of a .bin/.idx pair");
   }

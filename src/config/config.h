@@ -64,6 +64,11 @@ struct CheckpointSection {
   std::string init_from;        // a step folder whose weights start the run; empty: random
 };
 
+struct CommunicationSection {
+  int64_t timeout = 600;  // seconds
+  bool shared_memory = true;
+};
+
 struct DebugSection {
   bool poison_released = false;    // released parameter storage points at NaNs
   bool check_collectives = false;  // the checked communicator
@@ -82,6 +87,7 @@ struct Config {
   ScheduleConfig schedule;
   EvalSection eval;
   CheckpointSection checkpoint;
+  CommunicationSection communication;
   DebugSection debug;
 };
 

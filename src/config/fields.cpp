@@ -8,6 +8,7 @@ namespace {
 
 constexpr int64_t kMaxSize = std::numeric_limits<int32_t>::max();
 constexpr int64_t kMaxCount = 1'000'000'000'000;
+constexpr int64_t kMaxTimeout = 30 * 24 * 3600;
 constexpr OnResume kMathematics = OnResume::kMathematics;
 constexpr OnResume kFree = OnResume::kFree;
 
@@ -230,7 +231,8 @@ Section schedule_section(ScheduleConfig& s) {
                RealValue{&s.min_lr_ratio, {.min = 0, .max = 1}},
                false,
                kMathematics,
-               "Learning rate at and after the last step, as a part of the peak.",
+               "Learning rate at and after the last step, as a part of the peak. Unused by type "
+               "constant.",
                {"min_lr"}},
           }};
 }
@@ -358,7 +360,7 @@ std::vector<Section> describe(Config& c) {
            {"train",
             TextListValue{&c.data.train},
             true,
-            kMathematics,
+            kFree,
             "Training data, in this order: " + prefixes + ".",
             {"train_data", "path"}},
            {"valid",
@@ -394,6 +396,22 @@ std::vector<Section> describe(Config& c) {
             {"eval_iters"}},
        }},
       checkpoint_section(c.checkpoint),
+      {"communication",
+       "How ranks exchange tensors.",
+       {
+           {"timeout",
+            integer(c.communication.timeout, 1, kMaxTimeout),
+            false,
+            kFree,
+            "Seconds after which a wait for another rank is an error.",
+            {}},
+           {"shared_memory",
+            FlagValue{&c.communication.shared_memory},
+            false,
+            kFree,
+            "Ranks of one node exchange tensors through /dev/shm; false: through MPI messages.",
+            {}},
+       }},
       {"debug",
        "Slower runs that find mistakes in the program.",
        {

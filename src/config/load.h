@@ -29,7 +29,7 @@ nlohmann::json to_json(const Config& config);
 // new".
 struct ConfigDifference {
   std::vector<std::string>
-      mathematics;  // refuse: model, data, seed, seq_len, global batch, optimizer, precision
+      mathematics;  // refuse: model, seed, seq_len, global batch, optimizer, precision
   std::vector<std::string> other;  // allowed, printed: mesh, micro-batch, paths, logging, steps
 };
 ConfigDifference compare_for_resume(const nlohmann::json& saved, const Config& now);

@@ -41,6 +41,9 @@ TEST(Check, RefusesCombinations) {
       {{"parallel.dp_replicate=2"}, {"parallel.dp_replicate: 2; only 1 is built now"}},
       {{"device=cuda"}, {"device: cuda; this build computes on cpu only"}},
       {{"precision.reduce=bf16"}, {"precision.reduce: bf16; only fp32"}},
+      {{"training.micro_batch_size=9"},
+       {"training.micro_batch_size: 9; must be at most training.global_batch_size 8",
+        "from 1 to 8 works"}},
       {{"data.train=[]"}, {"data.train: []; must name at least one prefix"}},
       {{"eval.every=10"}, {"eval.every: 10; validation needs data.valid"}},
       {{"schedule.warmup_steps=200", "training.steps=20"},
@@ -64,7 +67,7 @@ TEST(Check, AcceptsTheEdges) {
       {"training.stop_after=100"},
       {"training.log_every=0", "eval.every=0", "checkpoint.every=0", "checkpoint.keep=0"},
       {"training.global_batch_size=7", "training.micro_batch_size=2"},  // weight-zero micro-batches
-      {"training.global_batch_size=1", "training.micro_batch_size=4"},
+      {"training.global_batch_size=4", "training.micro_batch_size=4"},
       {"precision.params=bf16"},
       {"memory.recompute=full"},
       {"model.initializer_range=0"},

@@ -129,6 +129,8 @@ TEST(Load, EveryKeyGoesToItsOwnMember) {
       {"checkpoint.keep", 0},
       {"checkpoint.resume", "none"},
       {"checkpoint.init_from", "some/step"},
+      {"communication.timeout", 30},
+      {"communication.shared_memory", false},
       {"debug.poison_released", true},
       {"debug.check_collectives", true}};
   for (const auto& [path, value] : values) {

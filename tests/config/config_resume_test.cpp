@@ -29,7 +29,6 @@ TEST(Resume, MathematicsIsNamed) {
       {"model.hidden_size=128", "model.hidden_size: 64 -> 128"},
       {"model.rope_theta=1.0", "model.rope_theta: 10000.0 -> 1.0"},
       {"run.seed=1", "run.seed: 42 -> 1"},
-      {"data.train=[b]", "data.train: [\"data/a\"] -> [\"b\"]"},
       {"data.seq_len=64", "data.seq_len: 32 -> 64"},
       {"training.global_batch_size=16", "training.global_batch_size: 8 -> 16"},
       {"training.clip_grad_norm=0", "training.clip_grad_norm: 1.0 -> 0.0"},
@@ -59,10 +58,13 @@ TEST(Resume, OtherKeysMayChange) {
       {"training.log_every=5", "training.log_every: 1 -> 5"},
       {"training.log_samples=true", "training.log_samples: false -> true"},
       {"memory.recompute=full", "memory.recompute: none -> full"},
+      {"data.train=[b]", "data.train: [\"data/a\"] -> [\"b\"]"},
       {"data.valid=[v]", "data.valid: [] -> [\"v\"]"},
       {"eval.batches=2", "eval.batches: 8 -> 2"},
       {"checkpoint.every=5", "checkpoint.every: 0 -> 5"},
       {"checkpoint.init_from=x", "checkpoint.init_from: none -> x"},
+      {"communication.timeout=30", "communication.timeout: 600 -> 30"},
+      {"communication.shared_memory=false", "communication.shared_memory: true -> false"},
       {"debug.check_collectives=true", "debug.check_collectives: false -> true"},
   };
   for (const auto& [set, line] : cases) {
