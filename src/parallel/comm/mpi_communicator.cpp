@@ -1,9 +1,14 @@
 #include "parallel/comm/mpi_communicator.h"
 
 #include <mpi.h>
+#include <sys/mman.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <climits>
 #include <cstring>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -18,6 +23,7 @@ namespace tessera {
 namespace {
 
 constexpr int64_t kAlignment = 64;
+constexpr const char* kSharedFolder = "/dev/shm";  // where MPI puts shared windows
 
 // What all groups of one world have in common.
 struct World {
@@ -46,10 +52,52 @@ int rank_of(MPI_Comm comm) {
   return rank;
 }
 
+// Bytes that are left in the folder of shared memory; the largest number if it has no limit.
+int64_t free_shared_memory() {
+  struct statvfs info {};
+  if (statvfs(kSharedFolder, &info) != 0 || info.f_blocks == 0)
+    return std::numeric_limits<int64_t>::max();
+  return static_cast<int64_t>(info.f_bavail) * static_cast<int64_t>(info.f_frsize);
+}
+
+[[noreturn]] void refuse_window(const std::string& name, int64_t wanted, int64_t there) {
+  fail("comm",
+       "{}: {} bytes of shared memory are needed on this node, but {} has only {} bytes free; "
+       "enlarge it (docker run --shm-size=1g) or set communication.shared_memory: false",
+       name, wanted, kSharedFolder, there);
+}
+
+// Collective over a communicator of one node: an Error on all ranks if the `bytes` of all of them
+// together do not fit. Windows are sparse files: without this a rank would die of SIGBUS when it
+// touches a page that is not there (containers often have 64 MB).
+void check_space(MPI_Comm node, const std::string& name, int64_t bytes) {
+  int64_t wanted = 0;
+  check_mpi(MPI_Allreduce(&bytes, &wanted, 1, MPI_INT64_T, MPI_SUM, node), "MPI_Allreduce");
+  int64_t there = free_shared_memory();
+  check_mpi(MPI_Bcast(&there, 1, MPI_INT64_T, 0, node), "MPI_Bcast");
+  if (wanted > there) refuse_window(name, wanted, there);
+}
+
+// Makes the pages of a mapping be there; false if the memory behind it is used up. Kernels before
+// 5.14 cannot: there check_space() has to do.
+bool populate(std::byte* data, int64_t bytes) {
+#ifdef MADV_POPULATE_WRITE
+  const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  const auto begin = reinterpret_cast<uintptr_t>(data) / page * page;
+  const auto end = reinterpret_cast<uintptr_t>(data) + static_cast<uintptr_t>(bytes);
+  if (madvise(reinterpret_cast<void*>(begin), end - begin, MADV_POPULATE_WRITE) != 0)
+    return errno == EINVAL;
+#else
+  (void)data;
+  (void)bytes;
+#endif
+  return true;
+}
+
 // Collective over a communicator of one node: `bytes` on each rank, readable by all; the first
 // `cleared` bytes are zero.
-std::vector<std::byte*> allocate_window(MPI_Comm comm, int64_t bytes, int64_t cleared,
-                                        MpiResources& resources) {
+std::vector<std::byte*> allocate_window(MPI_Comm comm, const std::string& name, int64_t bytes,
+                                        int64_t cleared, MpiResources& resources) {
   MPI_Info info = MPI_INFO_NULL;
   MPI_Info_create(&info);
   MPI_Info_set(info, "alloc_shared_noncontig", "true");  // each segment near its rank
@@ -58,11 +106,7 @@ std::vector<std::byte*> allocate_window(MPI_Comm comm, int64_t bytes, int64_t cl
   const int code = MPI_Win_allocate_shared(bytes + kAlignment, 1, info, comm,
                                            static_cast<void*>(&base), &window);
   MPI_Info_free(&info);
-  if (code != MPI_SUCCESS)
-    fail("comm",
-         "a shared-memory window of {} bytes on each of {} ranks could not be allocated; enlarge "
-         "/dev/shm or switch the shared-memory path off",
-         bytes, size_of(comm));
+  if (code != MPI_SUCCESS) refuse_window(name, bytes * size_of(comm), free_shared_memory());
   resources.add(window);
   std::vector<std::byte*> segments;
   for (int r = 0; r < size_of(comm); ++r) {
@@ -76,13 +120,17 @@ std::vector<std::byte*> allocate_window(MPI_Comm comm, int64_t bytes, int64_t cl
     segments.push_back(static_cast<std::byte*>(segment) +
                        (kAlignment - address % kAlignment) % kAlignment);
   }
-  std::memset(segments[rank_of(comm)], 0, static_cast<size_t>(cleared));
-  check_mpi(MPI_Barrier(comm), "MPI_Barrier");
+  std::byte* const own = segments[rank_of(comm)];
+  int fits = populate(own, bytes) ? 1 : 0;
+  if (fits) std::memset(own, 0, static_cast<size_t>(cleared));
+  check_mpi(MPI_Allreduce(MPI_IN_PLACE, &fits, 1, MPI_INT, MPI_MIN, comm), "MPI_Allreduce");
+  if (!fits) refuse_window(name, bytes * size_of(comm), free_shared_memory());
   return segments;
 }
 
-// Takes `comm`. Collective over it.
-std::unique_ptr<Communicator> make_group(MPI_Comm comm, std::string name, const World& world);
+// Takes `comm`, a part of `parent` or all of it. Collective over `parent`.
+std::unique_ptr<Communicator> make_group(MPI_Comm comm, MPI_Comm parent, std::string name,
+                                         const World& world);
 
 class MpiCommunicator final : public QueuedCommunicator {
  public:
@@ -100,7 +148,7 @@ class MpiCommunicator final : public QueuedCommunicator {
     find_split_place(*this, color, key);
     MPI_Comm part = MPI_COMM_NULL;
     check_mpi(MPI_Comm_split(comm_, color, key, &part), "MPI_Comm_split");
-    return make_group(part, std::move(name), world_);
+    return make_group(part, comm_, std::move(name), world_);
   }
 
  private:
@@ -108,7 +156,21 @@ class MpiCommunicator final : public QueuedCommunicator {
   World world_;
 };
 
-std::unique_ptr<Communicator> make_group(MPI_Comm comm, std::string name, const World& world) {
+std::unique_ptr<Communicator> make_group(MPI_Comm comm, MPI_Comm parent, std::string name,
+                                         const World& world) {
+  const int64_t window = world.options.window_bytes;
+  const int64_t segment = ShmTransport::segment_bytes(size_of(comm), window);
+  bool shared = false;
+  if (world.options.shared_memory) {
+    MPI_Comm node = node_of(comm);
+    shared = size_of(node) > 1 && size_of(node) == size_of(comm);
+    MPI_Comm_free(&node);
+    if (shared) ShmTransport::check_window(name, size_of(comm), window);
+    // The parent's other parts on this node get their windows at the same time.
+    node = node_of(parent);
+    check_space(node, name, shared ? segment : 0);
+    MPI_Comm_free(&node);
+  }
   if (size_of(comm) == 1) {
     MPI_Comm_free(&comm);
     return make_self_communicator(std::move(name), world.abort);
@@ -116,17 +178,9 @@ std::unique_ptr<Communicator> make_group(MPI_Comm comm, std::string name, const 
   check_mpi(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
   world.resources->add(comm);
   std::shared_ptr<Transport> transport;
-  bool one_node = false;
-  if (world.options.shared_memory) {
-    MPI_Comm node = node_of(comm);
-    one_node = size_of(node) == size_of(comm);
-    MPI_Comm_free(&node);
-  }
-  if (one_node) {
-    const int64_t window = world.options.window_bytes;
-    ShmTransport::check_window(name, size_of(comm), window);
-    auto segments = allocate_window(comm, ShmTransport::segment_bytes(size_of(comm), window),
-                                    ShmTransport::control_bytes(size_of(comm)), *world.resources);
+  if (shared) {
+    auto segments = allocate_window(comm, name, segment, ShmTransport::control_bytes(size_of(comm)),
+                                    *world.resources);
     transport =
         std::make_shared<ShmTransport>(rank_of(comm), std::move(segments), window, world.lease);
   } else {
@@ -148,13 +202,14 @@ std::unique_ptr<Communicator> make_mpi_world(MpiRuntime& runtime, MpiOptions opt
   if (size_of(comm) > 1) {
     MPI_Comm node = node_of(comm);
     MPI_Comm_set_errhandler(node, MPI_ERRORS_RETURN);
-    const auto segments = allocate_window(node, sizeof(AbortWords), sizeof(AbortWords), resources);
+    const auto segments =
+        allocate_window(node, "world", sizeof(AbortWords), sizeof(AbortWords), resources);
     abort = std::make_shared<AbortState>(reinterpret_cast<AbortWords*>(segments[0]));
     resources.add(node);
   } else {
     abort = std::make_shared<AbortState>();
   }
-  return make_group(comm, "world", World{&resources, options, abort, resources.lease()});
+  return make_group(comm, comm, "world", World{&resources, options, abort, resources.lease()});
 }
 
 }  // namespace tessera

@@ -37,9 +37,10 @@ struct MpiOptions {
   // Every wait, in MPI and in shared memory, ends with an Error after this long.
   std::chrono::milliseconds timeout{600000};
   // Ranks of one node exchange CPU tensors through a shared-memory window (see shm_transport.h).
+  // Error if /dev/shm cannot hold the windows.
   bool shared_memory = true;
   // Bytes of the window per rank and communicator; larger tensors go through it in chunks.
-  int64_t window_bytes = int64_t{4} << 20;
+  int64_t window_bytes = int64_t{1} << 20;
   // MPI messages are split into pieces of at most this many bytes: MPI counts are int.
   int64_t message_bytes = int64_t{1} << 30;
 };

@@ -110,6 +110,17 @@ TEST_P(MpiRanks, OptionsAreChecked) {
     expect_contains(error_of([&] { world(options); }), "a window of 100 bytes is too small");
 }
 
+TEST_P(MpiRanks, SharedMemoryMustFit) {
+  MpiOptions options = GetParam().options;
+  options.window_bytes = int64_t{1} << 45;
+  if (!options.shared_memory || world()->size() == 1) return;
+  const std::string error = error_of([&] { world(options); });
+  expect_contains(error, "world: ");
+  expect_contains(error, "bytes of shared memory are needed");
+  expect_contains(error, "/dev/shm has only");
+  expect_contains(error, "communication.shared_memory: false");
+}
+
 INSTANTIATE_TEST_SUITE_P(Paths, MpiRanks, ::testing::ValuesIn(kPaths),
                          [](const auto& path) { return path.param.name; });
 
