@@ -1,0 +1,93 @@
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+
+#include "checkpoint/convert.h"
+#include "checkpoint_testing.h"
+
+namespace tessera::testing {
+namespace {
+
+constexpr int64_t kMegabyte = 1'000'000;
+constexpr int64_t kTensors = 9, kRows = 3125, kColumns = 4000;  // 50 MB each in fp32
+
+struct Outcome {
+  int status = 0;
+  int64_t peak_bytes = 0;
+  std::string log;
+};
+
+// Runs the program itself: what it links counts as well. `log` takes what it prints. The peak holds
+// what this process had in memory at the fork too (Linux keeps it over exec), so that must be
+// little.
+Outcome run_tessera(std::vector<std::string> arguments, const fs::path& log) {
+  arguments.insert(arguments.begin(), TESSERA_PROGRAM);
+  std::vector<char*> argv;
+  for (std::string& argument : arguments) argv.push_back(argument.data());
+  argv.push_back(nullptr);
+  std::fflush(nullptr);
+  const pid_t child = fork();
+  if (child == 0) {
+    const int out = open(log.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    if (out < 0 || dup2(out, 1) < 0 || dup2(out, 2) < 0) _exit(126);
+    execv(argv[0], argv.data());
+    _exit(127);
+  }
+  Outcome outcome;
+  rusage usage{};
+  if (child < 0 || wait4(child, &outcome.status, 0, &usage) != child) outcome.status = -1;
+  outcome.peak_bytes = int64_t{usage.ru_maxrss} * 1024;
+  outcome.log = slurp(log);
+  return outcome;
+}
+
+// Two ranks' files, so that no tensor lies in one piece.
+void save_large(const fs::path& dir) {
+  run_thread_ranks(2, [&](Communicator& world) {
+    const Box box{{world.rank() == 0 ? 0 : kRows / 2, 0},
+                  {world.rank() == 0 ? kRows / 2 : kRows - kRows / 2, kColumns}};
+    std::vector<float> values(static_cast<size_t>(box.numel()), 0.5f);
+    Manifest manifest = test_manifest(1, {kStateParam});
+    manifest.tensors.clear();
+    std::vector<Piece> pieces;
+    for (int64_t i = 0; i < kTensors; ++i) {
+      const std::string name = fmt::format("model.layers.{}.mlp.up_proj.weight", i);
+      manifest.tensors.push_back({name, {kRows, kColumns}});
+      Piece piece{name, kStateParam, {box, 0, box.numel()}};
+      piece.data = reinterpret_cast<std::byte*>(values.data());
+      pieces.push_back(std::move(piece));
+    }
+    CheckpointManager(dir, 0, world, nullptr).save(manifest, pieces);
+  });
+}
+
+class ConvertMemory : public Scratch {
+ protected:
+  void expect_bounded(const std::string& what, const Outcome& outcome) {
+    ASSERT_TRUE(WIFEXITED(outcome.status) && WEXITSTATUS(outcome.status) == 0) << outcome.log;
+    std::printf("%s: peak %lld MB\n", what.c_str(),
+                static_cast<long long>(outcome.peak_bytes / kMegabyte));
+    const int64_t largest = kRows * kColumns * 4;
+    EXPECT_GT(outcome.peak_bytes, kMegabyte);  // it was measured at all
+    EXPECT_LE(outcome.peak_bytes, largest + 200 * kMegabyte) << what;
+  }
+};
+
+// A checkpoint of 450 MB goes through either way in the largest tensor and 200 MB, LibTorch
+// included.
+TEST_F(ConvertMemory, ConsolidateAndImportStayBelowTheLargestTensorAnd200MB) {
+  save_large(dir_);
+  const std::string step = dir_ / "step-00000001", hf = dir_ / "hf", back = dir_ / "back";
+  const fs::path log = dir_ / "log";
+  expect_bounded("consolidate",
+                 run_tessera({"checkpoint", "consolidate", step, hf, "--dtype", "bf16"}, log));
+  fs::remove_all(step);
+  expect_bounded("import", run_tessera({"checkpoint", "import", hf, back}, log));
+  EXPECT_EQ(read_manifest(back).tensors.size(), static_cast<size_t>(kTensors));
+}
+
+}  // namespace
+}  // namespace tessera::testing
