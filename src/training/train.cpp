@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/folder_lock.h"
+#include "base/version.h"
 #include "config/load.h"
 #include "models/llama.h"
 #include "parallel/fsdp/initialize.h"
@@ -23,8 +24,6 @@
 
 namespace tessera {
 namespace {
-
-constexpr const char* kWriter = "tessera 0.1.0";
 
 struct Data {
   TokenStream train;
@@ -79,7 +78,7 @@ Manifest manifest_of(const Config& config, const MeshShape& mesh, const std::vec
   manifest.data = data;
   manifest.mesh = {
       {"dp_replicate", mesh.dp_replicate}, {"dp_shard", mesh.dp_shard}, {"tp", mesh.tp}};
-  manifest.writer = kWriter;
+  manifest.writer = program_version();
   return manifest;
 }
 
