@@ -25,6 +25,7 @@ struct ParallelSection {
   int dp_shard = 0;  // 0: auto, what the number of ranks leaves
   int dp_replicate = 1;
   int zero = 3;
+  bool allow_tp_across_nodes = false;
 };
 
 struct PrecisionSection {

@@ -329,6 +329,12 @@ std::vector<Section> describe(Config& c) {
             "ZeRO stage (Rajbhandari et al. 2020); 3: parameters, gradients and optimizer states "
             "are sharded.",
             {"zero_stage"}},
+           {"allow_tp_across_nodes",
+            FlagValue{&c.parallel.allow_tp_across_nodes},
+            false,
+            kFree,
+            "Whether a tensor-parallel group may have ranks on several nodes.",
+            {}},
        }},
       {"precision",
        "Element types.",

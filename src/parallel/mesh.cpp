@@ -4,7 +4,7 @@
 
 namespace tessera {
 
-Mesh::Mesh(MeshShape shape, std::unique_ptr<Communicator> world)
+Mesh::Mesh(MeshShape shape, std::unique_ptr<Communicator> world, bool allow_tp_across_nodes)
     : shape_(shape), world_(std::move(world)) {
   if (world_->size() != shape.world())
     fail("mesh", "{} ranks cannot form a mesh of dp_replicate {} x dp_shard {} x tp {} = {} ranks",
@@ -16,6 +16,13 @@ Mesh::Mesh(MeshShape shape, std::unique_ptr<Communicator> world)
   // Ranks of one tp group differ in tp_rank alone; ranks of one dp_shard group in dp_shard_rank
   // alone.
   tp_group_ = world_->split(rank / shape.tp, tp_rank_, "tp");
+  if (!allow_tp_across_nodes && !tp_group_->on_one_node())
+    fail_user(
+        "mesh",
+        "the tp group of ranks {} to {} straddles nodes (tp {}); let tp divide the ranks of a "
+        "node and number ranks node by node (mpirun --map-by slot, srun --distribution=block), "
+        "or set parallel.allow_tp_across_nodes: true",
+        rank - tp_rank_, rank - tp_rank_ + shape.tp - 1, shape.tp);
   const int shard_color = replica * shape.tp + tp_rank_;
   gather_group_ = world_->split(shard_color, dp_shard_rank_, "gather");
   reduce_group_ = world_->split(shard_color, dp_shard_rank_, "reduce");

@@ -119,7 +119,7 @@ TrainOutcome train(const Config& requested, std::unique_ptr<Communicator> world)
   at::set_num_threads(config.run.threads);
   const StopSignal stop_signal;  // from here on a signal waits for the end of a step
   const MeshShape shape = resolve_mesh(config, world->size());
-  Mesh mesh(shape, std::move(world));
+  Mesh mesh(shape, std::move(world), config.parallel.allow_tp_across_nodes);
   const bool root = mesh.world().rank() == 0;
   const Data data = open_data(config);
 

@@ -103,6 +103,7 @@ TEST(Load, EveryKeyGoesToItsOwnMember) {
       {"parallel.dp_shard", 5},
       {"parallel.dp_replicate", 2},
       {"parallel.zero", 1},
+      {"parallel.allow_tp_across_nodes", true},
       {"precision.params", "bf16"},
       {"precision.reduce", "bf16"},
       {"memory.recompute", "full"},

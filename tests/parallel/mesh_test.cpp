@@ -28,6 +28,49 @@ TEST(Mesh, TpIsFastestThenDpShard) {
   });
 }
 
+// A group whose ranks are said to lie on several nodes.
+class FarCommunicator final : public Communicator {
+ public:
+  explicit FarCommunicator(std::unique_ptr<Communicator> inner)
+      : Communicator(inner->rank(), inner->size(), inner->name()), inner_(std::move(inner)) {}
+
+  bool on_one_node() const override { return false; }
+  Work all_gather(at::Tensor out, at::Tensor in) override { return inner_->all_gather(out, in); }
+  Work reduce_scatter(at::Tensor out, at::Tensor in) override {
+    return inner_->reduce_scatter(out, in);
+  }
+  Work all_reduce(at::Tensor tensor, ReduceOp op) override {
+    return inner_->all_reduce(tensor, op);
+  }
+  Work broadcast(at::Tensor tensor, int root) override { return inner_->broadcast(tensor, root); }
+  Work all_to_all(at::Tensor out, at::Tensor in) override { return inner_->all_to_all(out, in); }
+  Work send(at::Tensor tensor, int to) override { return inner_->send(tensor, to); }
+  Work recv(at::Tensor tensor, int from) override { return inner_->recv(tensor, from); }
+  Work barrier() override { return inner_->barrier(); }
+  std::unique_ptr<Communicator> split(int color, int key, std::string name) override {
+    return std::make_unique<FarCommunicator>(inner_->split(color, key, std::move(name)));
+  }
+  void abort(const std::string& reason) override { inner_->abort(reason); }
+
+ private:
+  std::unique_ptr<Communicator> inner_;
+};
+
+TEST(Mesh, ATpGroupThatStraddlesNodesIsRefusedUnlessAllowed) {
+  run_thread_ranks(4, [](Communicator& world) {
+    const auto far = [&] {
+      return std::make_unique<FarCommunicator>(world.split(0, world.rank(), "world"));
+    };
+    try {
+      Mesh mesh({1, 2, 2}, far());
+      FAIL() << "no error";
+    } catch (const UserError& error) {
+      EXPECT_NE(std::string(error.what()).find("allow_tp_across_nodes"), std::string::npos);
+    }
+    EXPECT_EQ(Mesh({1, 2, 2}, far(), /*allow_tp_across_nodes=*/true).tp(), 2);
+  });
+}
+
 TEST(Mesh, AWorldOfAnotherSizeIsAnError) {
   run_thread_ranks(2, [](Communicator& world) {
     try {

@@ -143,6 +143,8 @@ class CheckedCommunicator final : public QueuedCommunicator {
         transport_(std::move(transport)) {}
 
   // The barrier empties this queue: only one thread at a time may use the inner communicator.
+  bool on_one_node() const override { return transport_->inner().on_one_node(); }
+
   std::unique_ptr<Communicator> split(int color, int key, std::string name) override {
     barrier().block();
     return make_checked(transport_->inner().split(color, key, std::move(name)));

@@ -55,6 +55,9 @@ class Communicator {
   int size() const { return size_; }
   const std::string& name() const { return name_; }
 
+  // Whether all ranks share one node's memory. Found when the group was made; does not communicate.
+  virtual bool on_one_node() const { return true; }
+
   // out [size * n] <- concatenation of every rank's in [n]. `in` may be out's own slice (in place).
   virtual Work all_gather(at::Tensor out, at::Tensor in) = 0;
 

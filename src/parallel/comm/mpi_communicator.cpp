@@ -135,11 +135,14 @@ std::unique_ptr<Communicator> make_group(MPI_Comm comm, MPI_Comm parent, std::st
 class MpiCommunicator final : public QueuedCommunicator {
  public:
   MpiCommunicator(MPI_Comm comm, std::string name, const World& world,
-                  std::shared_ptr<Transport> transport)
+                  std::shared_ptr<Transport> transport, bool one_node)
       : QueuedCommunicator(rank_of(comm), size_of(comm), std::move(name), world.options.timeout,
                            std::move(transport), world.abort),
         comm_(comm),
-        world_(world) {}
+        world_(world),
+        one_node_(one_node) {}
+
+  bool on_one_node() const override { return one_node_; }
 
   std::unique_ptr<Communicator> split(int color, int key, std::string name) override {
     check_color(*this, color);
@@ -154,17 +157,18 @@ class MpiCommunicator final : public QueuedCommunicator {
  private:
   MPI_Comm comm_;
   World world_;
+  bool one_node_;
 };
 
 std::unique_ptr<Communicator> make_group(MPI_Comm comm, MPI_Comm parent, std::string name,
                                          const World& world) {
   const int64_t window = world.options.window_bytes;
   const int64_t segment = ShmTransport::segment_bytes(size_of(comm), window);
-  bool shared = false;
+  MPI_Comm node = node_of(comm);
+  const bool one_node = size_of(node) == size_of(comm);
+  MPI_Comm_free(&node);
+  const bool shared = world.options.shared_memory && one_node && size_of(comm) > 1;
   if (world.options.shared_memory) {
-    MPI_Comm node = node_of(comm);
-    shared = size_of(node) > 1 && size_of(node) == size_of(comm);
-    MPI_Comm_free(&node);
     if (shared) ShmTransport::check_window(name, size_of(comm), window);
     // The parent's other parts on this node get their windows at the same time.
     node = node_of(parent);
@@ -186,7 +190,8 @@ std::unique_ptr<Communicator> make_group(MPI_Comm comm, MPI_Comm parent, std::st
   } else {
     transport = std::make_shared<MpiTransport>(comm, world.options.message_bytes, world.lease);
   }
-  return std::make_unique<MpiCommunicator>(comm, std::move(name), world, std::move(transport));
+  return std::make_unique<MpiCommunicator>(comm, std::move(name), world, std::move(transport),
+                                           one_node);
 }
 
 }  // namespace
