@@ -1,5 +1,6 @@
 // Dispatches to a command of src/cli, and turns what it throws into a message and an exit code.
 
+#include <csignal>
 #include <exception>
 
 #include "cli/command_line.h"
@@ -7,6 +8,9 @@
 #include "cli/report_failure.h"
 
 int main(int argc, char** argv) {
+  // A closed pipe and a file-size limit come back as errors of the write, which say what and where.
+  std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);
   try {
     return tessera::run_command_line(argc, argv);
   } catch (const std::exception& error) {

@@ -1,11 +1,13 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <iosfwd>
 #include <optional>
 #include <string>
 
 #include "base/dtype.h"
+#include "checkpoint/manifest.h"
 
 namespace tessera {
 
@@ -24,8 +26,11 @@ void consolidate(const std::filesystem::path& step_dir, const std::filesystem::p
 
 // The other way: a Hugging Face Llama folder (config.json and *.safetensors, with or without an
 // index) into a step folder that holds weights only, in fp32. Streams in bounded memory.
-void import_hugging_face(const std::filesystem::path& hf_dir,
-                         const std::filesystem::path& step_dir);
+// `check` sees the manifest (model and tensors, no files yet) before anything is written, and
+// throws if it is not the model that is wanted.
+void import_hugging_face(
+    const std::filesystem::path& hf_dir, const std::filesystem::path& step_dir,
+    const std::function<void(const Manifest&)>& check = [](const Manifest&) {});
 
 // A table of what a step folder holds: step, samples, mesh, files, states, tensors, bytes; and with
 // `verify` the result of checking every checksum.

@@ -97,8 +97,8 @@ ManifestFile write_file(const HuggingFaceFolder& folder, const Tensor* first, co
 
 }  // namespace
 
-void import_hugging_face(const std::filesystem::path& hf_dir,
-                         const std::filesystem::path& step_dir) {
+void import_hugging_face(const std::filesystem::path& hf_dir, const std::filesystem::path& step_dir,
+                         const std::function<void(const Manifest&)>& check) {
   HuggingFaceFolder folder = open_hugging_face(hf_dir);
   std::erase_if(folder.tensors,
                 [](const Tensor& tensor) { return is_rotary_buffer(tensor.entry.name); });
@@ -119,6 +119,10 @@ void import_hugging_face(const std::filesystem::path& hf_dir,
   manifest.model = folder.config;
   manifest.mesh = {{"dp_replicate", 1}, {"dp_shard", 1}, {"tp", 1}};
   manifest.writer = "tessera import";
+  for (const Tensor& tensor : folder.tensors)
+    manifest.tensors.push_back({tensor.entry.name, tensor.entry.shape});
+  check(manifest);
+
   WholeFolder output(step_dir);
   const Tensor* const end = folder.tensors.data() + folder.tensors.size();
   for (const Tensor* first = folder.tensors.data(); first != end;) {
@@ -128,7 +132,6 @@ void import_hugging_face(const std::filesystem::path& hf_dir,
       const int64_t more = whole_piece(last->entry).bytes();
       if (last != first && more > kMaxFileBytes - bytes) break;
       bytes += more;
-      manifest.tensors.push_back({last->entry.name, last->entry.shape});
     }
     const auto number = static_cast<int>(manifest.files.size());
     manifest.files.push_back(

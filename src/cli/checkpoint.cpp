@@ -7,6 +7,8 @@
 #include "base/exit_codes.h"
 #include "checkpoint/convert.h"
 #include "cli/command_line.h"
+#include "config/hf_config.h"
+#include "training/model_record.h"
 
 namespace tessera {
 namespace {
@@ -71,6 +73,12 @@ void add_inspect(CLI::App& parent, Action& action) {
   });
 }
 
+// A folder that training would refuse is refused before its weights are copied.
+void check_is_llama(const Manifest& manifest) {
+  const LlamaConfig config = llama_config_from_hf(manifest.model, "config.json");
+  check_tensors(manifest, llama_tensors(config));
+}
+
 void add_import(CLI::App& parent, Action& action) {
   struct Arguments {
     std::string hf_dir;
@@ -86,7 +94,7 @@ void add_import(CLI::App& parent, Action& action) {
   command.add_option("STEP_DIR", arguments->step_dir, "The new step folder")->required();
   command.callback([&action, arguments] {
     action = [arguments] {
-      import_hugging_face(arguments->hf_dir, arguments->step_dir);
+      import_hugging_face(arguments->hf_dir, arguments->step_dir, check_is_llama);
       std::cout << "wrote " << arguments->step_dir << "\n";
       return kExitDone;
     };

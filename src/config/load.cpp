@@ -39,7 +39,12 @@ void apply_override(YamlNode& root, const std::string& text) {
   }
   const std::string path = text.substr(0, equals);
   const std::string where = "--set " + path;
-  YamlNode value = parse_yaml(text.substr(equals + 1), [&](int, int) { return where; });
+  const std::string value_text = text.substr(equals + 1);
+  if (value_text.find(" #") != std::string::npos && value_text.find_first_of("\"'") != 0) {
+    fail_user("config", "{}: '{}': a # after a space would begin a comment; quote the value", where,
+              value_text);
+  }
+  YamlNode value = parse_yaml(value_text, [&](int, int) { return where; });
   if (value.where.empty()) value.where = where;
   mark_as_override(value);
 

@@ -54,6 +54,9 @@ class TokenStream {
   // IndexedDataset::fingerprint() of every prefix, in their order.
   std::vector<std::string> fingerprints() const;
 
+  // Reads samples [0, count) to find bad token ids before they are needed; errors as read_sample().
+  void check_samples(int64_t count, int64_t vocab_size) const;
+
   // Writes the S+1 tokens of a sample. UserError naming the token, its position, the prefix and
   // vocab_size if an id is negative or not below vocab_size.
   void read_sample(int64_t sample, int64_t vocab_size, std::span<int64_t> out) const;

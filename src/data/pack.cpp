@@ -109,6 +109,23 @@ int64_t cut_position(const std::vector<Input>& inputs, const PackOptions& option
   return *best;
 }
 
+// The prefix must name files, and none of those that are read.
+void check_prefix(const std::string& prefix, const std::vector<fs::path>& inputs) {
+  if (fs::path(prefix).filename().empty())
+    fail_user("data", "the output prefix '{}' names no file; give one such as data/mine", prefix);
+  for (const char* name : {"", "-valid"}) {
+    for (const char* ending : {".bin", ".idx"}) {
+      const std::string output = prefix + name + ending;
+      for (const fs::path& input : inputs) {
+        std::error_code ignored;
+        if (fs::equivalent(input, output, ignored))
+          fail_user("data", "{} is an input and would be overwritten; choose another output prefix",
+                    output);
+      }
+    }
+  }
+}
+
 }  // namespace
 
 PackResult pack_bytes(const std::vector<fs::path>& paths, const std::string& out_prefix,
@@ -118,6 +135,7 @@ PackResult pack_bytes(const std::vector<fs::path>& paths, const std::string& out
               options.valid_fraction);
   }
   const std::vector<Input> inputs = look_up(paths);
+  check_prefix(out_prefix, paths);
   const bool hold_out = options.valid_fraction > 0.0;
   const int64_t cut =
       hold_out ? cut_position(inputs, options) : std::numeric_limits<int64_t>::max();

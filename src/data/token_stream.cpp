@@ -41,6 +41,11 @@ std::vector<std::string> TokenStream::fingerprints() const {
   return all;
 }
 
+void TokenStream::check_samples(int64_t count, int64_t vocab_size) const {
+  std::vector<int64_t> sample(static_cast<size_t>(seq_len_ + 1));
+  for (int64_t k = 0; k < std::min(count, num_samples()); ++k) read_sample(k, vocab_size, sample);
+}
+
 void TokenStream::read_sample(int64_t sample, int64_t vocab_size, std::span<int64_t> out) const {
   if (sample < 0 || sample >= num_samples() || static_cast<int64_t>(out.size()) != seq_len_ + 1) {
     fail("data", "sample {} of {} into {} tokens; a sample has {}", sample, num_samples(),

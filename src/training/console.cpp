@@ -28,8 +28,9 @@ Console::~Console() {
 void Console::line(const std::string& text) {
   if (!log_) return;
   clear_bar();
+  // A terminal that has gone away or a full log must not end a run, so failures are passed over.
   for (std::FILE* file : {stdout, log_.get()}) {
-    fmt::print(file, "{}\n", text);
+    std::fputs((text + '\n').c_str(), file);
     std::fflush(file);
   }
 }
@@ -46,15 +47,16 @@ void Console::progress(const StepMetrics& m, int64_t total_steps, double seconds
   if (!interactive_) return;
   constexpr int64_t kWidth = 50;
   const int64_t full = kWidth * m.step / std::max<int64_t>(total_steps, 1);
-  fmt::print("[{}{}] {}/{}", std::string(full, '#'), std::string(kWidth - full, '.'), m.step,
-             total_steps);
+  const std::string bar = fmt::format("[{}{}] {}/{}", std::string(full, '#'),
+                                      std::string(kWidth - full, '.'), m.step, total_steps);
+  std::fputs(bar.c_str(), stdout);
   std::fflush(stdout);
   bar_shown_ = true;
 }
 
 void Console::clear_bar() {
   if (!bar_shown_) return;
-  fmt::print("\r\x1b[2K");  // back to the start of the line, and empty it
+  std::fputs("\r\x1b[2K", stdout);  // back to the start of the line, and empty it
   bar_shown_ = false;
 }
 

@@ -8,6 +8,8 @@
 
 #include "base/error.h"
 #include "config/hf_config.h"
+#include "models/llama.h"
+#include "parallel/comm/self_communicator.h"
 
 namespace tessera {
 
@@ -33,6 +35,16 @@ nlohmann::json hf_config_of(const LlamaConfig& config, int64_t seq_len) {
           {"use_cache", true},
           {"bos_token_id", nullptr},
           {"eos_token_id", nullptr}};
+}
+
+std::vector<TensorInfo> llama_tensors(const LlamaConfig& config) {
+  Mesh mesh({1, 1, 1}, make_self_communicator());
+  std::vector<TensorInfo> tensors;
+  for (const auto& stage : make_llama(config, /*seq_len=*/1, mesh))
+    for (const auto& parameter : stage->table().parameters())
+      if (!config.tie_word_embeddings || parameter.spec.name != "lm_head.weight")
+        tensors.push_back({parameter.spec.name, parameter.spec.shape});
+  return tensors;
 }
 
 void check_same_model(const nlohmann::json& recorded, const LlamaConfig& config,

@@ -25,6 +25,11 @@ void check_same_run(const Manifest& manifest, const Config& config,
                 "{} holds no {}, so training cannot go on from it; to start at step 0 with its "
                 "weights, set checkpoint.init_from",
                 folder.string(), state);
+  const std::string name = folder.filename().string();
+  if (name.starts_with("step-") && name != step_dir_name(manifest.step))
+    fail_user("train",
+              "{} is the checkpoint of step {}: a step folder keeps its name; rename it to {}",
+              folder.string(), manifest.step, step_dir_name(manifest.step));
   const auto difference = compare_for_resume(manifest.config, config);
   if (!difference.mathematics.empty())
     fail_user("train",
@@ -50,7 +55,7 @@ std::filesystem::path explicit_start(const std::filesystem::path& path,
   const auto own = checkpoints.committed_steps();
   std::error_code ignored;
   const bool inside = std::filesystem::equivalent(folder_of(path), checkpoint_dir, ignored);
-  if (inside && own.back() > step)
+  if (inside && !own.empty() && own.back() > step)
     fail_user("train",
               "checkpoint.resume is {}, but {} also holds step {}, and two histories in one folder "
               "would mix; move the newer ones away, choose another run.dir, or resume: auto",
@@ -92,9 +97,18 @@ RunStart choose_start(const Config& config, CheckpointManager& checkpoints,
     check_same_run(manifest, config, data, *start.folder, console);
     start.step = manifest.step;
     console.line(fmt::format("resuming from {} at step {}", start.folder->string(), start.step));
+    if (config.training.stop_after && *config.training.stop_after <= start.step)
+      console.line(fmt::format("training.stop_after {} is behind that step: training to the end",
+                               *config.training.stop_after));
   } else if (!config.checkpoint.init_from.empty()) {
     start.folder = config.checkpoint.init_from;
     start.weights_only = true;
+    if (!std::filesystem::exists(*start.folder / "manifest.json") &&
+        std::filesystem::exists(*start.folder / "config.json"))
+      fail_user("train",
+                "checkpoint.init_from is {}, a Hugging Face folder; make a step folder of it with "
+                "tessera checkpoint import",
+                start.folder->string());
     check_same_model(read_manifest(*start.folder).model, config.model, *start.folder);
     console.line("starting at step 0 with the weights of " + start.folder->string());
   }

@@ -6,7 +6,7 @@ namespace {
 // A signal handler can reach nothing but static storage.
 volatile std::sig_atomic_t stop_requested = 0;
 
-constexpr std::array<int, 3> kSignals{SIGTERM, SIGINT, SIGUSR1};
+constexpr std::array<int, 4> kSignals{SIGTERM, SIGINT, SIGUSR1, SIGHUP};
 
 void on_signal(int signal) {
   if (signal == SIGINT && stop_requested) {

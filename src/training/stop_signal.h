@@ -5,8 +5,9 @@
 
 namespace tessera {
 
-// While it lives, SIGTERM, SIGINT and SIGUSR1 do not end the process but ask for a save and a stop
-// at the end of the step. A second SIGINT ends the process at once. One at a time per process.
+// While it lives, SIGTERM, SIGINT, SIGUSR1 and SIGHUP (a lost terminal) do not end the process but
+// ask for a save and a stop at the end of the step. A second SIGINT ends the process at once. One
+// at a time per process.
 class StopSignal {
  public:
   StopSignal();
@@ -18,7 +19,7 @@ class StopSignal {
   bool requested() const;
 
  private:
-  std::array<struct sigaction, 3> before_;  // what was there, put back at the end
+  std::array<struct sigaction, 4> before_;  // what was there, put back at the end
 };
 
 }  // namespace tessera

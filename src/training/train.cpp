@@ -16,6 +16,7 @@
 #include "config/load.h"
 #include "models/llama.h"
 #include "parallel/fsdp/initialize.h"
+#include "training/config_agreement.h"
 #include "training/model_record.h"
 #include "training/run_start.h"
 #include "training/stop_signal.h"
@@ -30,7 +31,11 @@ struct Data {
   std::optional<TokenStream> valid;
 };
 
-Data open_data(const Config& config) {
+// Tokens that are checked before the start; a larger data set's are checked as they are read.
+constexpr int64_t kTokensCheckedAtStart = int64_t{1} << 26;
+
+// `check`: look at the token ids already now (one rank does).
+Data open_data(const Config& config, bool check) {
   Data data{TokenStream(config.data.train, config.data.seq_len), std::nullopt};
   if (data.train.num_samples() < config.training.global_batch_size)
     fail_user("data",
@@ -38,6 +43,11 @@ Data open_data(const Config& config) {
               "add data or lower training.global_batch_size or data.seq_len",
               data.train.num_samples(), config.data.seq_len, config.training.global_batch_size);
   if (config.eval.every > 0) data.valid.emplace(config.data.valid, config.data.seq_len);
+  if (check) {
+    const int64_t samples = kTokensCheckedAtStart / config.data.seq_len;
+    data.train.check_samples(samples, config.model.vocab_size);
+    if (data.valid) data.valid->check_samples(samples, config.model.vocab_size);
+  }
   return data;
 }
 
@@ -118,10 +128,11 @@ TrainOutcome train(const Config& requested, std::unique_ptr<Communicator> world)
   const Config config = with_threads(requested);
   at::set_num_threads(config.run.threads);
   const StopSignal stop_signal;  // from here on a signal waits for the end of a step
+  check_same_config(config, *world);
   const MeshShape shape = resolve_mesh(config, world->size());
   Mesh mesh(shape, std::move(world), config.parallel.allow_tp_across_nodes);
   const bool root = mesh.world().rank() == 0;
-  const Data data = open_data(config);
+  const Data data = open_data(config, root);
 
   const std::filesystem::path run_dir = config.run.dir;
   const auto lock = make_run_folder(run_dir, mesh.world());

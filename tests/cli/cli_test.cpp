@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 
+#include <cstdint>
 #include <cstdlib>
+#include <fstream>
 #include <sstream>
 
 #include "config/config_text.h"
@@ -228,6 +230,33 @@ TEST(Cli, DataPack) {
   const Result missing = run(dir, "data pack none.txt --out q");
   EXPECT_EQ(missing.exit_code, 2);
   EXPECT_HAS(missing.err, "none.txt");
+}
+
+// What training would refuse is refused before the weights are copied.
+TEST(Cli, ImportRefusesAnotherModel) {
+  const TempDir dir;
+  const std::string config =
+      R"("model_type": "llama", "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, )"
+      R"("num_attention_heads": 2, "vocab_size": 8, "rms_norm_eps": 1e-5)";
+  const auto import_with = [&](const std::string& more) {
+    std::filesystem::create_directories(dir.path() / "hf");
+    std::ofstream(dir.path() / "hf/config.json") << "{" << config << more << "}";
+    const std::string header =
+        R"({"model.norm.weight": {"dtype": "F32", "shape": [8], "data_offsets": [0, 32]}})";
+    std::ofstream file(dir.path() / "hf/model.safetensors", std::ios::binary);
+    const uint64_t size = header.size();
+    file.write(reinterpret_cast<const char*>(&size), 8);
+    file << header << std::string(32, '\0');
+    file.close();
+    return run(dir, "checkpoint import hf step");
+  };
+  Result result = import_with(R"(, "rope_scaling": {"rope_type": "llama3", "factor": 8.0})");
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_HAS(result.err, "rope_scaling");
+  result = import_with("");
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_HAS(result.err, "11 missing: model.embed_tokens.weight");
+  EXPECT_FALSE(std::filesystem::exists(dir.path() / "step"));
 }
 
 TEST(Cli, CheckpointErrorsExitWith2) {

@@ -4,6 +4,7 @@
 
 #include <sstream>
 
+#include "base/error.h"
 #include "config/document.h"
 #include "config_text.h"
 
@@ -148,6 +149,13 @@ TEST(Load, EveryKeyGoesToItsOwnMember) {
   for (const auto& [name, section] : base.items())
     leaves += section.is_object() ? section.size() : 1;
   EXPECT_EQ(leaves, values.size() + 3);  // model.type, model.num_attention_heads, optimizer.type
+}
+
+TEST(Load, AnOverrideWithACommentIsRefusedUnlessItIsQuoted) {
+  EXPECT_EQ(minimal({"run.dir=\"a b #c\""}).run.dir, "a b #c");
+  EXPECT_EQ(minimal({"run.dir=a#c"}).run.dir, "a#c");
+  EXPECT_THROW(minimal({"run.dir=a b #c"}), UserError);
+  EXPECT_THROW(minimal({"training.steps=5 #x"}), UserError);
 }
 
 TEST(Load, OverridesApplyInOrder) {

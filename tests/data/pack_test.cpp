@@ -148,6 +148,16 @@ TEST_F(PackTest, LeavesOldFilesWhenItFails) {
   EXPECT_EQ(files("out"), (std::vector<std::string>{"text-valid.bin", "text.bin", "text.idx"}));
 }
 
+TEST_F(PackTest, RefusesAPrefixThatNamesNoFileOrAnInput) {
+  const fs::path text = input("a", "text\n");
+  for (const std::string& prefix : {std::string(), (folder_ / "folder/").string()})
+    EXPECT_THAT(user_error([&] { pack_bytes({text}, prefix, {}); }), HasSubstr("names no file"));
+  pack_bytes({text}, out_, {});
+  EXPECT_THAT(user_error([&] { pack_bytes({out_ + ".idx"}, out_, {}); }),
+              HasSubstr("would be overwritten"));
+  EXPECT_EQ(read_file(out_ + ".bin"), "text\n");
+}
+
 TEST_F(PackTest, ReplacesAnOldPair) {
   pack_bytes({input("a", "old text\n")}, out_, {});
   pack_bytes({input("b", "new\n")}, out_, {});

@@ -270,6 +270,58 @@ TEST(Training, ARunFolderInUseIsRefused) {
   EXPECT_NE(error_of([&] { run(config); }).find("in use by another run"), std::string::npos);
 }
 
+TEST(Training, RanksWithAnotherConfigurationAreNamed) {
+  TemporaryFolder folder;
+  const Config config = mesh_config(folder, "run", 2, 1);
+  const std::string error = error_of([&] {
+    run_thread_ranks(2, [&](Communicator& world) {
+      Config own = config;
+      if (world.rank() == 1) own.run.seed = 7;
+      train(own, world.split(0, world.rank(), "world"));
+    });
+  });
+  EXPECT_NE(error.find("rank 1 has read another configuration"), std::string::npos) << error;
+  EXPECT_NE(error.find("run.seed"), std::string::npos) << error;
+}
+
+TEST(Training, ATokenOutsideTheVocabularyIsFoundBeforeTheFirstStep) {
+  TemporaryFolder folder;
+  Config config = mesh_config(folder, "run", 1, 1);
+  write_tokens(folder / "valid", 64 * 16 + 1);
+  {
+    std::fstream bin((folder / "valid").string() + ".bin",
+                     std::ios::in | std::ios::out | std::ios::binary);
+    bin.seekp(1000);
+    bin.put(64);
+  }
+  config.data.valid = {folder / "valid"};
+  config.eval.every = 10;
+  const std::string error = error_of([&] { run(config); });
+  EXPECT_NE(error.find("token 64 at offset 1000"), std::string::npos) << error;
+  EXPECT_FALSE(std::filesystem::exists(std::filesystem::path(config.run.dir) / "metrics.jsonl"));
+}
+
+TEST(Resume, AnExplicitPathUnderAnotherNameBesideNoOther) {
+  TemporaryFolder folder;
+  Config config = mesh_config(folder, "run", 1, 1);
+  config.training.stop_after = 5;
+  run(config);
+  const auto checkpoints = std::filesystem::path(config.run.dir) / "checkpoints";
+  std::filesystem::rename(checkpoints / step_dir_name(5), checkpoints / "kept");
+  config.checkpoint.resume = checkpoints / "kept";
+  EXPECT_EQ(run(config).steps.size(), 10U);
+}
+
+TEST(Resume, AStepFolderKeepsItsName) {
+  TemporaryFolder folder;
+  Config config = mesh_config(folder, "run", 1, 1);
+  config.training.stop_after = 5;
+  run(config);
+  const auto checkpoints = std::filesystem::path(config.run.dir) / "checkpoints";
+  std::filesystem::rename(checkpoints / step_dir_name(5), checkpoints / step_dir_name(6));
+  EXPECT_NE(error_of([&] { run(config); }).find("checkpoint of step 5"), std::string::npos);
+}
+
 TEST(Training, TooFewSamplesForABatchIsAnError) {
   TemporaryFolder folder;
   write_tokens(folder / "few", 3 * 16 + 1);
