@@ -73,7 +73,7 @@ cat <<EOF
 What to try next
   train on, twice as long, from the last checkpoint:
       launch/run_local.sh $config -n 4 --set run.dir=$run --set training.steps=1600
-  train on on another mesh (a checkpoint fits any): no layer split, states over two processes
+  go on with another mesh (a checkpoint fits any): no layer split, states over two processes
       launch/run_local.sh $config -n 2 --set run.dir=$run --set training.steps=2400 --set parallel.tp=1
   look into a checkpoint:
       $tessera checkpoint inspect $latest
