@@ -17,7 +17,7 @@ using torch::autograd::variable_list;
 // Rows of logits that exist at once: few enough to stay small, many enough that the weight's
 // gradient (read and written once per chunk) does not rule. bf16 takes all rows, so that the
 // weight's gradient is rounded once.
-constexpr int64_t kChunkBytes = int64_t{32} << 20;
+constexpr int64_t kChunkBytes = int64_t{64} << 20;
 
 int64_t chunk_rows(const at::Tensor& h, int64_t vocab) {
   if (h.scalar_type() == at::kBFloat16) return h.size(0);
