@@ -23,7 +23,9 @@ def launch_command(config: Path, ranks: int) -> list[str]:
     command = [str(binary()), "train", str(config)]
     if ranks == 1:
         return command
-    return ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n", str(ranks), *command]
+    # As launch/run_local.sh does: on one machine Open MPI need not look for networks.
+    local = ["--mca", "pml", "ob1", "--mca", "btl", "self,vader"]
+    return ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", *local, "-n", str(ranks), *command]
 
 
 def environment() -> dict[str, str]:
