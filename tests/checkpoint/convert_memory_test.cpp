@@ -12,7 +12,8 @@ namespace tessera::testing {
 namespace {
 
 constexpr int64_t kMegabyte = 1'000'000;
-constexpr int64_t kTensors = 9, kRows = 3125, kColumns = 4000;  // 50 MB each in fp32
+constexpr int64_t kRows = 12800, kColumns = 1024,
+                  kLayers = 2;  // 52 MB a large matrix, 450 MB in all
 
 struct Outcome {
   int status = 0;
@@ -44,19 +45,40 @@ Outcome run_tessera(std::vector<std::string> arguments, const fs::path& log) {
   return outcome;
 }
 
+// Every tensor of a Llama whose large matrices are all kRows x kColumns.
+std::vector<TensorInfo> llama_tensors() {
+  std::vector<TensorInfo> tensors{{"model.embed_tokens.weight", {kRows, kColumns}},
+                                  {"model.norm.weight", {kColumns}},
+                                  {"lm_head.weight", {kRows, kColumns}}};
+  for (int64_t i = 0; i < kLayers; ++i) {
+    const std::string prefix = fmt::format("model.layers.{}.", i);
+    for (const char* norm : {"input_layernorm", "post_attention_layernorm"})
+      tensors.push_back({prefix + norm + ".weight", {kColumns}});
+    for (const char* name : {"q_proj", "k_proj", "v_proj", "o_proj"})
+      tensors.push_back({prefix + "self_attn." + name + ".weight", {kColumns, kColumns}});
+    for (const char* name : {"gate_proj", "up_proj"})
+      tensors.push_back({prefix + "mlp." + name + ".weight", {kRows, kColumns}});
+    tensors.push_back({prefix + "mlp.down_proj.weight", {kColumns, kRows}});
+  }
+  return tensors;
+}
+
 // Two ranks' files, so that no tensor lies in one piece.
 void save_large(const fs::path& dir) {
   run_thread_ranks(2, [&](Communicator& world) {
-    const Box box{{world.rank() == 0 ? 0 : kRows / 2, 0},
-                  {world.rank() == 0 ? kRows / 2 : kRows - kRows / 2, kColumns}};
-    std::vector<float> values(static_cast<size_t>(box.numel()), 0.5f);
+    std::vector<float> values(static_cast<size_t>(kRows * kColumns), 0.5f);
     Manifest manifest = test_manifest(1, {kStateParam});
-    manifest.tensors.clear();
+    manifest.tensors = llama_tensors();
+    manifest.model = {{"model_type", "llama"},      {"hidden_size", kColumns},
+                      {"intermediate_size", kRows}, {"num_hidden_layers", kLayers},
+                      {"num_attention_heads", 4},   {"vocab_size", kRows},
+                      {"rms_norm_eps", 1e-5},       {"tie_word_embeddings", false}};
     std::vector<Piece> pieces;
-    for (int64_t i = 0; i < kTensors; ++i) {
-      const std::string name = fmt::format("model.layers.{}.mlp.up_proj.weight", i);
-      manifest.tensors.push_back({name, {kRows, kColumns}});
-      Piece piece{name, kStateParam, {box, 0, box.numel()}};
+    for (const TensorInfo& tensor : manifest.tensors) {
+      Box box = whole_box(tensor.shape);
+      box.shape[0] /= 2;
+      box.offset[0] = world.rank() * box.shape[0];
+      Piece piece{tensor.name, kStateParam, {box, 0, box.numel()}};
       piece.data = reinterpret_cast<std::byte*>(values.data());
       pieces.push_back(std::move(piece));
     }
@@ -86,7 +108,7 @@ TEST_F(ConvertMemory, ConsolidateAndImportStayBelowTheLargestTensorAnd200MB) {
                  run_tessera({"checkpoint", "consolidate", step, hf, "--dtype", "bf16"}, log));
   fs::remove_all(step);
   expect_bounded("import", run_tessera({"checkpoint", "import", hf, back}, log));
-  EXPECT_EQ(read_manifest(back).tensors.size(), static_cast<size_t>(kTensors));
+  EXPECT_EQ(read_manifest(back).tensors.size(), llama_tensors().size());
 }
 
 }  // namespace

@@ -219,7 +219,7 @@ TEST(Reader, StringsStayStrings) {
   }
   EXPECT_EQ(minimal({"run.dir=\"null\""}).run.dir, "null");
   // A comment needs a space before its sign.
-  EXPECT_EQ(minimal({"run.dir=/data/a #b"}).run.dir, "/data/a");
+  EXPECT_EQ(minimal({"run.dir='/data/a #b'"}).run.dir, "/data/a #b");
   EXPECT_EQ(minimal({"run.dir=/data/a#b"}).run.dir, "/data/a#b");
   EXPECT_EQ(minimal({"data.train=[\"a b\", 'c''d']"}).data.train,
             (std::vector<std::string>{"a b", "c'd"}));
