@@ -1,7 +1,6 @@
 #pragma once
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -10,6 +9,7 @@
 
 #include "base/error.h"
 #include "config/load.h"
+#include "support/temporary_folder.h"
 
 namespace tessera::testing {
 
@@ -51,26 +51,13 @@ training:
   global_batch_size: 8
 )yaml";
 
-// A folder of its own, removed at the end.
-class TempDir {
+// A folder for configuration files.
+class TempDir : public TemporaryFolder {
  public:
-  TempDir() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "tessera-XXXXXX").string();
-    if (::mkdtemp(pattern.data()) == nullptr) throw std::runtime_error("mkdtemp failed");
-    path_ = pattern;
-  }
-  ~TempDir() { std::filesystem::remove_all(path_); }
-  TempDir(const TempDir&) = delete;
-  TempDir& operator=(const TempDir&) = delete;
-
   std::filesystem::path write(const std::string& name, const std::string& text) const {
-    std::ofstream(path_ / name, std::ios::binary) << text;
-    return path_ / name;
+    std::ofstream(*this / name, std::ios::binary) << text;
+    return *this / name;
   }
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
 };
 
 inline Config load_text(const std::string& text, const std::vector<std::string>& overrides = {}) {

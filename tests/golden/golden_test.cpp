@@ -19,12 +19,13 @@
 #include <string>
 #include <vector>
 
-#include <unistd.h>
+#include "support/temporary_folder.h"
 
 namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
+using tessera::TemporaryFolder;
 
 const fs::path kData = fs::path(TESSERA_SOURCE_DIR) / "tests/golden/data";
 const fs::path kBinary = fs::path(TESSERA_BINARY_DIR) / "tessera";
@@ -84,13 +85,7 @@ double weight_distance(const std::vector<float>& value, const std::vector<float>
 
 class GoldenTest : public testing::Test {
  protected:
-  void SetUp() override {
-    std::string name = (fs::temp_directory_path() / "tessera-golden-XXXXXX").string();
-    ASSERT_NE(mkdtemp(name.data()), nullptr);
-    folder_ = name;
-    expected_ = json::parse(read_text(kData / "expected.json"));
-  }
-  void TearDown() override { fs::remove_all(folder_); }
+  void SetUp() override { expected_ = json::parse(read_text(kData / "expected.json")); }
 
   // Runs a command; where it fails, its output becomes the test's message.
   void run(const std::string& command) const {
@@ -170,7 +165,8 @@ class GoldenTest : public testing::Test {
     }
   }
 
-  fs::path folder_;
+  const TemporaryFolder temporary_;
+  const fs::path folder_ = temporary_.path();
   json expected_;
 };
 
