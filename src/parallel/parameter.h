@@ -35,7 +35,9 @@ struct ParameterSpec {
   std::vector<int64_t> shape;  // of the whole tensor
   Placement tp;
   Initializer init;
-  bool decay = true;  // weight decay applies
+  bool decay = true;       // weight decay applies
+  bool trainable = true;   // false: frozen; no gradient, no moments, no reduction
+  bool keep_fp32 = false;  // held and used in fp32 where the other parameters are halves
 };
 
 // A row of the parameter table: the spec, this rank's tensor-parallel part of it, and the local

@@ -15,8 +15,10 @@ MicroBatch load_micro_batch(const TokenStream& stream, const std::vector<int64_t
   const auto rows =
       micro_batch_rows(global_batch, shape.micro_batch_size, shape.dp, shape.dp_rank, index);
   const auto n = static_cast<int64_t>(rows.size());
-  MicroBatch batch{at::empty({n, s}, at::kLong), at::empty({n, s}, at::kLong),
-                   at::empty({n, s}, at::kFloat)};
+  MicroBatch batch{at::empty({n, s}, at::kLong),
+                   at::empty({n, s}, at::kLong),
+                   at::empty({n, s}, at::kFloat),
+                   {}};
   auto* tokens = batch.tokens.mutable_data_ptr<int64_t>();
   auto* targets = batch.targets.mutable_data_ptr<int64_t>();
   auto* weights = batch.weights.mutable_data_ptr<float>();

@@ -15,8 +15,12 @@ using TensorList = std::vector<at::Tensor>;
 struct MicroBatch {
   at::Tensor tokens;   // int64 [B, S]
   at::Tensor targets;  // int64 [B, S]
-  at::Tensor
-      weights;  // fp32 [B, S]: what each token's loss counts, 1/(tokens of the global batch) or 0
+  // fp32 or fp64 [B, S]: what each token's loss counts, 1/(tokens of the global batch) or 0, times
+  // the loss scale. The last stage's loss is linear in them.
+  at::Tensor weights;
+  // int64 [B]: the place of each row in the run's sequence of samples (update * global batch +
+  // row), which names its dropout masks on every mesh and in every split. Undefined: no dropout.
+  at::Tensor rows;
 };
 
 // A link of the chain that the executor drives: embedding, a block, or the head with the loss.
@@ -38,12 +42,21 @@ class Stage {
 
   const std::string& name() const { return name_; }
   ParameterTable& table() { return table_; }
+  // Parameters of other stages' tables that this stage reads too (tied weights).
+  const std::vector<Parameter*>& borrowed() const { return borrowed_; }
 
  protected:
+  // The parameter gets a bucket of its own, gathered and reduced for each stage that uses it.
+  Parameter& borrow(Parameter& parameter) {
+    borrowed_.push_back(&parameter);
+    return parameter;
+  }
+
   ParameterTable table_;
 
  private:
   std::string name_;
+  std::vector<Parameter*> borrowed_;
 };
 
 }  // namespace tessera
