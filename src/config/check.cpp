@@ -44,6 +44,9 @@ struct Broken {
     return !in_range(v.range, *v.first) || !in_range(v.range, *v.second);
   }
   bool operator()(const FlagValue&) const { return false; }
+  bool operator()(const FlagOrCountValue& v) const {
+    return *v.value < 1 && *v.value != v.when_true && *v.value != v.when_false;
+  }
   bool operator()(const ChoiceValue& v) const { return v.get() < 0; }
   bool operator()(const TextValue& v) const { return v.word.empty() && v.value->empty(); }
   bool operator()(const TextListValue&) const { return false; }
@@ -88,6 +91,24 @@ void check_model(const LlamaConfig& m) {
   }
 }
 
+void check_zero(const ParallelSection& p) {
+  if (p.zero < 3 && p.reshard_after_forward != kReshardAlways) {
+    fail_user("config",
+              "parallel.reshard_after_forward: {}; at parallel.zero {} parameters stay in full "
+              "anyway; leave it out or set zero: 3",
+              p.reshard_after_forward == kReshardNever ? "false"
+                                                       : std::to_string(p.reshard_after_forward),
+              p.zero);
+  }
+  if (p.zero < 2 && p.reduce_per_micro_batch == AutoFlag::kTrue) {
+    fail_user("config",
+              "parallel.reduce_per_micro_batch: true; parallel.zero {} keeps gradients in full and "
+              "reduces them once a step; leave it out (auto) or set zero: 2, which reduces each "
+              "micro-batch",
+              p.zero);
+  }
+}
+
 void check_parallel(const Config& c) {
   const LlamaConfig& m = c.model;
   const std::string good = divisors(tp_must_divide(m));
@@ -104,14 +125,24 @@ void check_parallel(const Config& c) {
                 c.parallel.tp, key, value, good);
     }
   }
-  if (c.parallel.zero != 3) {
-    fail_user("config", "parallel.zero: {}; only 3 is built now", c.parallel.zero);
-  }
-  if (c.parallel.dp_replicate != 1) {
+  check_zero(c.parallel);
+}
+
+void check_precision(const PrecisionSection& p) {
+  if (p.params == ParamsDtype::kFp64) {
     fail_user("config",
-              "parallel.dp_replicate: {}; only 1 is built now; use parallel.dp_shard for more "
-              "data-parallel ranks",
-              c.parallel.dp_replicate);
+              "precision.params: fp64; this model's layers compute in fp32 and bf16 only");
+  }
+  if (p.params == ParamsDtype::kFp64 && p.reduce != ReduceDtype::kFp32) {
+    fail_user(
+        "config",
+        "precision.reduce: bf16 travels, but precision.params: fp64 is fp64 throughout; leave "
+        "reduce at fp32, which then means fp64");
+  }
+  if (p.params == ParamsDtype::kFp64 && p.output != OutputDtype::kParams) {
+    fail_user("config",
+              "precision.output: differs from params, but precision.params: fp64 is fp64 "
+              "throughout; leave output at params");
   }
 }
 
@@ -119,8 +150,11 @@ void check_run(const Config& c) {
   if (c.device != "cpu") {
     fail_user("config", "device: {}; this build computes on cpu only", c.device);
   }
-  if (c.precision.reduce != ParamsDtype::kFp32) {
-    fail_user("config", "precision.reduce: bf16; only fp32 is built now");
+  if (c.memory.recompute != Recompute::kFull && c.memory.recompute_every != 1) {
+    fail_user("config",
+              "memory.recompute_every: {}; it needs memory.recompute: full; leave it out or set "
+              "that",
+              c.memory.recompute_every);
   }
   if (c.training.micro_batch_size > c.training.global_batch_size) {
     fail_user("config",
@@ -165,6 +199,7 @@ void check_config(const Config& config) {
   check_fields(config);
   check_model(config.model);
   check_parallel(config);
+  check_precision(config.precision);
   check_run(config);
 }
 

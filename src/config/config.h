@@ -11,7 +11,10 @@
 
 namespace tessera {
 
-enum class ParamsDtype { kFp32, kBf16 };
+enum class ParamsDtype { kFp32, kBf16, kFp64 };
+enum class ReduceDtype { kFp32, kBf16, kBf16Wire };
+enum class OutputDtype { kParams, kFp32, kBf16 };
+enum class AutoFlag { kAuto, kTrue, kFalse };
 enum class Recompute { kNone, kFull };
 
 struct RunSection {
@@ -20,21 +23,30 @@ struct RunSection {
   int threads = 0;  // of each rank; 0: auto, OMP_NUM_THREADS if it is set, else 1
 };
 
+inline constexpr int64_t kReshardAlways = -1;
+inline constexpr int64_t kReshardNever = 0;
+
 struct ParallelSection {
   int tp = 1;
   int dp_shard = 0;  // 0: auto, what the number of ranks leaves
   int dp_replicate = 1;
   int zero = 3;
+  // kReshardAlways, kReshardNever, or how many stages at the end of the chain stay gathered.
+  int64_t reshard_after_forward = kReshardAlways;
+  int prefetch = 1;
+  AutoFlag reduce_per_micro_batch = AutoFlag::kAuto;
   bool allow_tp_across_nodes = false;
 };
 
 struct PrecisionSection {
   ParamsDtype params = ParamsDtype::kFp32;
-  ParamsDtype reduce = ParamsDtype::kFp32;
+  ReduceDtype reduce = ReduceDtype::kFp32;
+  OutputDtype output = OutputDtype::kParams;
 };
 
 struct MemorySection {
   Recompute recompute = Recompute::kNone;
+  int recompute_every = 1;  // with recompute full: of every k-th stage
 };
 
 struct DataSection {
@@ -73,6 +85,7 @@ struct CommunicationSection {
 struct DebugSection {
   bool poison_released = false;    // released parameter storage points at NaNs
   bool check_collectives = false;  // the checked communicator
+  bool overlap = true;             // false: no operation runs beside the computation
 };
 
 struct Config {

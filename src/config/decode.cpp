@@ -92,6 +92,18 @@ struct Decode {
     *v.value = text == "true";
   }
 
+  void operator()(FlagOrCountValue& v) const {
+    const std::string& text = unquoted(node);
+    if (text == "true" || text == "false") {
+      *v.value = text == "true" ? v.when_true : v.when_false;
+      return;
+    }
+    const auto count = read_integer(text);
+    if (const auto* why = std::get_if<std::string>(&count)) refuse(node, path, rule, *why);
+    if (std::get<int64_t>(count) < 1) refuse(node, path, rule);
+    *v.value = std::get<int64_t>(count);
+  }
+
   void operator()(ChoiceValue& v) const {
     const std::string& text = scalar(node);
     for (size_t i = 0; i < v.words.size(); ++i) {

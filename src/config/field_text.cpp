@@ -33,6 +33,9 @@ struct RuleText {
     return "a list of two, each a " + range_text(v.range);
   }
   std::string operator()(const FlagValue&) const { return "true or false"; }
+  std::string operator()(const FlagOrCountValue&) const {
+    return "true or false or an integer of at least 1";
+  }
   std::string operator()(const ChoiceValue& v) const {
     return fmt::format("{}", fmt::join(v.words, " or "));
   }
@@ -52,6 +55,10 @@ struct ValueText {
     return fmt::format("[{}, {}]", real_text(*v.first), real_text(*v.second));
   }
   std::string operator()(const FlagValue& v) const { return *v.value ? "true" : "false"; }
+  std::string operator()(const FlagOrCountValue& v) const {
+    if (*v.value == v.when_true) return "true";
+    return *v.value == v.when_false ? "false" : std::to_string(*v.value);
+  }
   std::string operator()(const ChoiceValue& v) const {
     const int index = v.get();
     return index < 0 ? "(none of its words)" : v.words[static_cast<size_t>(index)];

@@ -47,6 +47,13 @@ struct FlagValue {
   bool* value;
 };
 
+// true, false or a count of at least 1, kept in one number.
+struct FlagOrCountValue {
+  int64_t* value;
+  int64_t when_true;
+  int64_t when_false;
+};
+
 // One of a few words. get() is the index in `words`, -1 for a value that is none of them.
 struct ChoiceValue {
   std::vector<std::string> words;
@@ -64,8 +71,8 @@ struct TextListValue {
   std::vector<std::string>* value;
 };
 
-using FieldValue = std::variant<IntegerValue, RealValue, RealPairValue, FlagValue, ChoiceValue,
-                                TextValue, TextListValue>;
+using FieldValue = std::variant<IntegerValue, RealValue, RealPairValue, FlagValue, FlagOrCountValue,
+                                ChoiceValue, TextValue, TextListValue>;
 
 // Whether a resumed run may change the key.
 enum class OnResume { kMathematics, kFree };

@@ -16,6 +16,11 @@ struct ToJson {
     return nlohmann::json::array({*v.first, *v.second});
   }
   nlohmann::json operator()(const FlagValue& v) const { return *v.value; }
+  nlohmann::json operator()(const FlagOrCountValue& v) const {
+    if (*v.value == v.when_true) return true;
+    if (*v.value == v.when_false) return false;
+    return *v.value;
+  }
   nlohmann::json operator()(const ChoiceValue& v) const {
     const int index = v.get();
     return index < 0 ? nlohmann::json() : nlohmann::json(v.words[static_cast<size_t>(index)]);

@@ -10,7 +10,9 @@ namespace tessera {
 
 double local_squared_grad_norm(const std::vector<FlatBucket*>& buckets, const Mesh& mesh) {
   double sum = 0.0;
+  if (mesh.dp_replicate_rank() != 0) return sum;  // copies of what replica 0 counts
   for (FlatBucket* bucket : buckets) {
+    if (!bucket->trainable()) continue;
     for (const auto& segment : bucket->segments()) {
       if (!segment.parameter->spec.tp.is_sharded() && mesh.tp_rank() != 0) continue;
       sum += kernels::sum_squares(

@@ -12,7 +12,7 @@ Mesh::Mesh(MeshShape shape, std::unique_ptr<Communicator> world, bool allow_tp_a
   const int rank = world_->rank();
   tp_rank_ = rank % shape.tp;
   dp_shard_rank_ = rank / shape.tp % shape.dp_shard;
-  const int replica = rank / (shape.tp * shape.dp_shard);
+  dp_replicate_rank_ = rank / (shape.tp * shape.dp_shard);
   // Ranks of one tp group differ in tp_rank alone; ranks of one dp_shard group in dp_shard_rank
   // alone.
   tp_group_ = world_->split(rank / shape.tp, tp_rank_, "tp");
@@ -23,9 +23,11 @@ Mesh::Mesh(MeshShape shape, std::unique_ptr<Communicator> world, bool allow_tp_a
         "node and number ranks node by node (mpirun --map-by slot, srun --distribution=block), "
         "or set parallel.allow_tp_across_nodes: true",
         rank - tp_rank_, rank - tp_rank_ + shape.tp - 1, shape.tp);
-  const int shard_color = replica * shape.tp + tp_rank_;
+  const int shard_color = dp_replicate_rank_ * shape.tp + tp_rank_;
   gather_group_ = world_->split(shard_color, dp_shard_rank_, "gather");
   reduce_group_ = world_->split(shard_color, dp_shard_rank_, "reduce");
+  replicate_group_ =
+      world_->split(rank % (shape.tp * shape.dp_shard), dp_replicate_rank_, "replicate");
 }
 
 }  // namespace tessera

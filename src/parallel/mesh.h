@@ -19,22 +19,31 @@ class Mesh {
   const MeshShape& shape() const { return shape_; }
   int tp() const { return shape_.tp; }
   int dp_shard() const { return shape_.dp_shard; }
+  int dp_replicate() const { return shape_.dp_replicate; }
+  int dp() const { return shape_.dp(); }
   int tp_rank() const { return tp_rank_; }
   int dp_shard_rank() const { return dp_shard_rank_; }
+  int dp_replicate_rank() const { return dp_replicate_rank_; }
+  // Among all ranks that run different data.
+  int dp_rank() const { return dp_replicate_rank_ * shape_.dp_shard + dp_shard_rank_; }
 
   Communicator& world() { return *world_; }
   Communicator& tp_group() { return *tp_group_; }
   Communicator& gather_group() { return *gather_group_; }
   Communicator& reduce_group() { return *reduce_group_; }
+  // Ranks that hold copies of the same shard.
+  Communicator& replicate_group() { return *replicate_group_; }
 
  private:
   MeshShape shape_;
   int tp_rank_;
   int dp_shard_rank_;
+  int dp_replicate_rank_;
   std::unique_ptr<Communicator> world_;
   std::unique_ptr<Communicator> tp_group_;
   std::unique_ptr<Communicator> gather_group_;
   std::unique_ptr<Communicator> reduce_group_;
+  std::unique_ptr<Communicator> replicate_group_;
 };
 
 }  // namespace tessera

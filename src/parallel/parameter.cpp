@@ -16,7 +16,7 @@ ParameterPack& ParameterTable::add_pack(std::vector<ParameterSpec> specs) {
       box.shape[dim] /= tp_;
       box.offset[dim] = tp_rank_ * box.shape[dim];
     }
-    parameters_.push_back({std::move(spec), std::move(box), {}, {}});
+    parameters_.push_back({std::move(spec), std::move(box), {}, {}, {}});
     pack.parts.push_back(&parameters_.back());
   }
   packs_.push_back(std::move(pack));

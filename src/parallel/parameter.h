@@ -48,7 +48,9 @@ struct Parameter {
   ParameterSpec spec;
   Box box;  // this rank's part of the whole tensor
   at::Tensor value;
-  at::Tensor grad;
+  at::Tensor grad;  // undefined if frozen
+  // A module's own parameter, which then is `value`, and whose values are where it starts.
+  at::Tensor module_tensor;
 };
 
 // Parameters of equal trailing shape that lie back to back, so that one matrix product serves them
@@ -68,6 +70,7 @@ class ParameterTable {
   Parameter& add(ParameterSpec spec) { return *add_pack({std::move(spec)}).parts[0]; }
   ParameterPack& add_pack(std::vector<ParameterSpec> specs);
 
+  std::deque<Parameter>& parameters() { return parameters_; }
   const std::deque<Parameter>& parameters() const { return parameters_; }
   std::deque<ParameterPack>& packs() { return packs_; }
 

@@ -15,6 +15,7 @@
 #include "base/version.h"
 #include "config/load.h"
 #include "models/llama.h"
+#include "parallel/executor/bucket_set.h"
 #include "parallel/fsdp/initialize.h"
 #include "training/config_agreement.h"
 #include "training/model_record.h"
@@ -103,13 +104,76 @@ std::unique_ptr<CheckpointReader> open_start(const RunStart& start,
 
 // Random weights, or the states that the run starts from.
 void fill_states(const RunStart& start, std::unique_ptr<CheckpointReader> reader, uint64_t seed,
-                 const std::vector<FlatBucket*>& buckets, const Mesh& mesh) {
+                 const std::vector<FlatBucket*>& buckets) {
   if (!reader) {
     for (FlatBucket* bucket : buckets) initialize_weights(*bucket, seed);
     return;
   }
   const auto states = start.weights_only ? std::vector<std::string>{kStateParam} : all_states();
-  for (const auto& piece : pieces_of(buckets, mesh, states)) reader->read(piece);
+  for (const auto& piece : pieces_to_load(buckets, states)) reader->read(piece);
+}
+
+at::ScalarType params_dtype(const PrecisionSection& precision) {
+  switch (precision.params) {
+    case ParamsDtype::kBf16:
+      return at::kBFloat16;
+    case ParamsDtype::kFp64:
+      return at::kDouble;
+    case ParamsDtype::kFp32:
+      break;
+  }
+  return at::kFloat;
+}
+
+ShardingPolicy policy_of(const Config& config) {
+  ShardingPolicy policy;
+  policy.zero = config.parallel.zero;
+  policy.reduce_per_micro_batch = config.parallel.reduce_per_micro_batch != AutoFlag::kFalse;
+  policy.params = params_dtype(config.precision);
+  policy.reduce = config.precision.reduce == ReduceDtype::kFp32   ? GradReduce::kWide
+                  : config.precision.reduce == ReduceDtype::kBf16 ? GradReduce::kBf16
+                                                                  : GradReduce::kBf16Wire;
+  return policy;
+}
+
+ExecutorOptions executor_options(const Config& config, int stages) {
+  ExecutorOptions options;
+  options.prefetch = config.parallel.prefetch;
+  const int64_t reshard = config.parallel.reshard_after_forward;
+  options.keep_gathered = reshard == kReshardAlways ? 1
+                          : reshard == kReshardNever
+                              ? stages
+                              : static_cast<int>(std::min<int64_t>(reshard, stages));
+  if (config.memory.recompute == Recompute::kFull)
+    options.recompute_every = config.memory.recompute_every;
+  options.overlap = config.debug.overlap;
+  options.poison_released = config.debug.poison_released;
+  if (config.precision.output != OutputDtype::kParams) {
+    options.inputs = params_dtype(config.precision);
+    options.outputs = config.precision.output == OutputDtype::kFp32 ? at::kFloat : at::kBFloat16;
+  }
+  return options;
+}
+
+void announce(const Config& config, const Manifest& manifest, const MeshShape& shape,
+              const MemoryLedger& ledger, Console& console) {
+  int64_t parameters = 0;
+  for (const auto& tensor : manifest.tensors) parameters += whole_box(tensor.shape).numel();
+  console.line(fmt::format(
+      "{:.2f}M parameters on {} ranks (dp_replicate {} x dp_shard {} x tp {}), zero {}, {}",
+      static_cast<double>(parameters) / 1e6, shape.world(), shape.dp_replicate, shape.dp_shard,
+      shape.tp, config.parallel.zero,
+      config.precision.params == ParamsDtype::kBf16   ? "bf16 with fp32 master weights"
+      : config.precision.params == ParamsDtype::kFp64 ? "fp64"
+                                                      : "fp32"));
+  std::string text = "memory of rank 0: ";
+  for (int i = 0; i < kMemoryClasses; ++i) {
+    const auto memory_class = static_cast<MemoryClass>(i);
+    if (ledger.bytes(memory_class) == 0) continue;
+    text += fmt::format("{} {}, ", memory_class_name(memory_class),
+                        bytes_text(ledger.bytes(memory_class)));
+  }
+  console.line(text + fmt::format("together {}", bytes_text(ledger.total())));
 }
 
 template <typename T>
@@ -153,30 +217,14 @@ TrainOutcome train(const Config& requested, std::unique_ptr<Communicator> world)
   const auto stages = pointers(owned_stages);
   const Manifest manifest = manifest_of(config, shape, stages, fingerprints);
   auto reader = open_start(start, manifest.tensors);
-  const auto dtype = config.precision.params == ParamsDtype::kBf16 ? at::kBFloat16 : at::kFloat;
-  std::vector<std::unique_ptr<FlatBucket>> owned_buckets;
-  int64_t state_bytes = 0;
-  for (Stage* stage : stages) {
-    owned_buckets.push_back(
-        std::make_unique<FlatBucket>(stage->name(), stage->table(), mesh, dtype));
-    state_bytes += owned_buckets.back()->state_bytes();
-  }
-  const auto buckets = pointers(owned_buckets);
-  fill_states(start, std::move(reader), config.run.seed, buckets, mesh);
-  std::vector<std::vector<int>> stage_buckets;  // so far each stage has one bucket, its own
-  for (size_t i = 0; i < stages.size(); ++i) stage_buckets.push_back({static_cast<int>(i)});
-  StepExecutor executor(stages, buckets, stage_buckets,
-                        {.recompute = config.memory.recompute == Recompute::kFull,
-                         .poison_released = config.debug.poison_released});
-
-  int64_t parameters = 0;
-  for (const auto& tensor : manifest.tensors) parameters += whole_box(tensor.shape).numel();
-  console.line(fmt::format(
-      "{:.2f}M parameters on {} ranks (dp_replicate {} x dp_shard {} x tp {}), {}; per rank {} of "
-      "states and {} of gather and reduce buffers",
-      static_cast<double>(parameters) / 1e6, shape.world(), shape.dp_replicate, shape.dp_shard,
-      shape.tp, dtype == at::kFloat ? "fp32" : "bf16 with fp32 master weights",
-      bytes_text(state_bytes), bytes_text(executor.buffer_bytes())));
+  const BucketSet bucket_set = make_buckets(stages, mesh, policy_of(config));
+  const auto buckets = bucket_set.pointers();
+  fill_states(start, std::move(reader), config.run.seed, buckets);
+  StepExecutor executor(stages, buckets, bucket_set.of_stage,
+                        executor_options(config, static_cast<int>(stages.size())));
+  MemoryLedger ledger;
+  executor.add_to(ledger);
+  announce(config, manifest, shape, ledger, console);
 
   std::optional<MetricsFile> metrics;
   if (root) {

@@ -1,15 +1,58 @@
 #include "training/train_state.h"
 
+#include <ATen/ATen.h>
+
 #include "base/error.h"
 
 namespace tessera {
 namespace {
 
-at::Tensor& state_of(FlatBucket& bucket, const std::string& state) {
-  if (state == kStateParam) return bucket.master();
-  if (state == kStateExpAvg) return bucket.exp_avg();
-  if (state == kStateExpAvgSq) return bucket.exp_avg_sq();
-  fail("train", "unknown state '{}'", state);
+Dtype file_dtype(at::ScalarType dtype) {
+  switch (dtype) {
+    case at::kFloat:
+      return Dtype::kF32;
+    case at::kDouble:
+      return Dtype::kF64;
+    case at::kBFloat16:
+      return Dtype::kBF16;
+    default:
+      fail("train", "no checkpoint holds a state of type {}", c10::toString(dtype));
+  }
+}
+
+// State number `index` of a bucket, undefined if it has none: the master, then the moments.
+at::Tensor state_of(FlatBucket& bucket, size_t index) {
+  if (index == 0) return bucket.master();
+  return bucket.trainable() ? bucket.moments().at(index - 1) : at::Tensor();
+}
+
+void share(Piece& piece, const Parameter& parameter, const Mesh& mesh) {
+  piece.replica = mesh.dp_replicate_rank();
+  piece.replicas = mesh.dp_replicate();
+  if (parameter.spec.tp.is_sharded()) return;
+  piece.replica = piece.replica * mesh.tp() + mesh.tp_rank();
+  piece.replicas *= mesh.tp();
+}
+
+// `mesh`: whose ranks divide what they hold alike; none: each fills all of its own.
+std::vector<Piece> pieces_of(FlatBucket& bucket, const std::vector<Segment>& segments,
+                             const std::vector<std::string>& states, const Mesh* mesh) {
+  std::vector<Piece> pieces;
+  for (size_t i = 0; i < states.size(); ++i) {
+    const at::Tensor state = state_of(bucket, i);
+    if (!state.defined()) continue;
+    auto* data = static_cast<std::byte*>(state.data_ptr());
+    for (const Segment& segment : segments) {
+      Piece piece{.tensor = segment.parameter->spec.name,
+                  .state = states[i],
+                  .slice = segment.slice,
+                  .dtype = file_dtype(state.scalar_type()),
+                  .data = data + segment.shard_offset * state.element_size()};
+      if (mesh) share(piece, *segment.parameter, *mesh);
+      pieces.push_back(std::move(piece));
+    }
+  }
+  return pieces;
 }
 
 }  // namespace
@@ -22,24 +65,21 @@ std::vector<TensorInfo> tensor_infos(const std::vector<Stage*>& stages) {
   return infos;
 }
 
-std::vector<Piece> pieces_of(const std::vector<FlatBucket*>& buckets, const Mesh& mesh,
-                             const std::vector<std::string>& states) {
+std::vector<Piece> pieces_to_save(const std::vector<FlatBucket*>& buckets, const Mesh& mesh,
+                                  const std::vector<std::string>& states) {
   std::vector<Piece> pieces;
-  for (FlatBucket* bucket : buckets) {
-    for (const auto& state : states) {
-      auto* data = state_of(*bucket, state).mutable_data_ptr<float>();
-      for (const auto& segment : bucket->segments()) {
-        const bool replicated = !segment.parameter->spec.tp.is_sharded();
-        pieces.push_back({.tensor = segment.parameter->spec.name,
-                          .state = state,
-                          .slice = segment.slice,
-                          .dtype = Dtype::kF32,
-                          .data = reinterpret_cast<std::byte*>(data + segment.shard_offset),
-                          .replica = replicated ? mesh.tp_rank() : 0,
-                          .replicas = replicated ? mesh.tp() : 1});
-      }
-    }
-  }
+  for (FlatBucket* bucket : buckets)
+    for (Piece& piece : pieces_of(*bucket, bucket->segments(), states, &mesh))
+      pieces.push_back(std::move(piece));
+  return pieces;
+}
+
+std::vector<Piece> pieces_to_load(const std::vector<FlatBucket*>& buckets,
+                                  const std::vector<std::string>& states) {
+  std::vector<Piece> pieces;
+  for (FlatBucket* bucket : buckets)
+    for (Piece& piece : pieces_of(*bucket, bucket->update_segments(), states, nullptr))
+      pieces.push_back(std::move(piece));
   return pieces;
 }
 

@@ -12,10 +12,16 @@ namespace tessera {
 // The parameter table as a checkpoint lists it: every tensor once, in model order.
 std::vector<TensorInfo> tensor_infos(const std::vector<Stage*>& stages);
 
-// This rank's pieces of the named states (kStateParam, ...), pointing into the buckets' shards.
-// Where tensor parallelism replicates a parameter, its ranks share the writing.
-std::vector<Piece> pieces_of(const std::vector<FlatBucket*>& buckets, const Mesh& mesh,
-                             const std::vector<std::string>& states);
+// This rank's pieces of the named states, pointing into the buckets: `param` (the master weights),
+// then the optimizer's moments in their order, which frozen parameters lack.
+//
+// To save, the ranks share the work: each has its own slice, and what replicas (of dp_replicate, or
+// of tp for a parameter that tensor parallelism replicates) hold alike they divide further. To
+// load, each fills all that its optimizer updates.
+std::vector<Piece> pieces_to_save(const std::vector<FlatBucket*>& buckets, const Mesh& mesh,
+                                  const std::vector<std::string>& states);
+std::vector<Piece> pieces_to_load(const std::vector<FlatBucket*>& buckets,
+                                  const std::vector<std::string>& states);
 
 // param, exp_avg, exp_avg_sq.
 std::vector<std::string> all_states();

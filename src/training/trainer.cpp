@@ -72,7 +72,7 @@ StepMetrics Trainer::train_step() {
   const int64_t micro_batches = num_micro_batches(batch_size, shape.micro_batch_size, shape.dp);
   for (int64_t i = 0; i < micro_batches; ++i)
     loss += parts_.executor.forward_backward(load_micro_batch(parts_.train_data, samples, shape, i),
-                                             /*first=*/i == 0);
+                                             {.first = i == 0, .last = i + 1 == micro_batches});
 
   // One small sum over all ranks. Ranks of a tp group hold the same loss, so one of them counts.
   at::Tensor sums = at::empty({3}, at::kDouble);
@@ -96,6 +96,7 @@ StepMetrics Trainer::train_step() {
       learning_rate(config.schedule, config.optimizer.lr, config.training.steps, step_ + 1);
   adamw_step(parts_.buckets, config.optimizer, metrics.lr,
              clip_factor(metrics.grad_norm, config.training.clip_grad_norm), step_ + 1);
+  parts_.executor.parameters_changed();
   ++step_;
 
   at::Tensor peak = at::full({1}, static_cast<double>(peak_resident_bytes()), at::kDouble);
@@ -140,14 +141,14 @@ void Trainer::save() {
   manifest.step = step_;
   manifest.samples = step_ * parts_.config.training.global_batch_size;
   manifest.tokens = manifest.samples * parts_.config.data.seq_len;
-  const auto pieces = pieces_of(parts_.buckets, parts_.mesh, manifest.states);
+  const auto pieces = pieces_to_save(parts_.buckets, parts_.mesh, manifest.states);
   const auto folder = parts_.checkpoints.save(std::move(manifest), pieces);
   parts_.console.line(fmt::format("saved {} in {:.2f} s", folder.string(), seconds_since(start)));
 }
 
 BatchShape Trainer::batch_shape() const {
   return {parts_.config.data.seq_len, parts_.config.training.micro_batch_size,
-          parts_.config.model.vocab_size, parts_.mesh.dp_shard(), parts_.mesh.dp_shard_rank()};
+          parts_.config.model.vocab_size, parts_.mesh.dp(), parts_.mesh.dp_rank()};
 }
 
 }  // namespace tessera

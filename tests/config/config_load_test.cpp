@@ -39,7 +39,7 @@ TEST(Load, TheContract) {
   EXPECT_EQ(c.parallel.dp_replicate, 1);
   EXPECT_EQ(c.parallel.zero, 3);
   EXPECT_EQ(c.precision.params, ParamsDtype::kFp32);
-  EXPECT_EQ(c.precision.reduce, ParamsDtype::kFp32);
+  EXPECT_EQ(c.precision.reduce, ReduceDtype::kFp32);
   EXPECT_EQ(c.memory.recompute, Recompute::kNone);
   EXPECT_EQ(c.data.train, std::vector<std::string>{"data/bible"});
   EXPECT_EQ(c.data.valid, std::vector<std::string>{"data/bible-valid"});
@@ -104,10 +104,15 @@ TEST(Load, EveryKeyGoesToItsOwnMember) {
       {"parallel.dp_shard", 5},
       {"parallel.dp_replicate", 2},
       {"parallel.zero", 1},
+      {"parallel.reshard_after_forward", 2},
+      {"parallel.prefetch", 2},
+      {"parallel.reduce_per_micro_batch", "false"},
       {"parallel.allow_tp_across_nodes", true},
       {"precision.params", "bf16"},
       {"precision.reduce", "bf16"},
+      {"precision.output", "fp32"},
       {"memory.recompute", "full"},
+      {"memory.recompute_every", 3},
       {"data.train", {"a", "b"}},
       {"data.valid", {"v"}},
       {"data.seq_len", 77},
@@ -134,7 +139,8 @@ TEST(Load, EveryKeyGoesToItsOwnMember) {
       {"communication.timeout", 30},
       {"communication.shared_memory", false},
       {"debug.poison_released", true},
-      {"debug.check_collectives", true}};
+      {"debug.check_collectives", true},
+      {"debug.overlap", false}};
   for (const auto& [path, value] : values) {
     const std::string text = value.is_string() ? value.get<std::string>() : value.dump();
     const nlohmann::json changed = to_json(minimal({path + "=" + text}));

@@ -133,6 +133,10 @@ TEST(Reader, RefusesValues) {
       {"parallel.dp_shard=0", {"parallel.dp_shard: 0", "auto or an integer from 1"}},
       {"parallel.dp_shard=Auto", {"parallel.dp_shard: Auto", "auto or an integer"}},
       {"parallel.zero=4", {"parallel.zero: 4", "from 0 to 3"}},
+      {"parallel.reshard_after_forward=0",
+       {"parallel.reshard_after_forward: 0", "true or false or an integer of at least 1"}},
+      {"parallel.reshard_after_forward=yes", {"parallel.reshard_after_forward: yes"}},
+      {"parallel.reshard_after_forward=-1", {"parallel.reshard_after_forward: -1"}},
       {"checkpoint.keep=-1", {"checkpoint.keep: -1", "from 0"}},
       // real numbers
       {"optimizer.lr=1e-4f", {"1e-4f", "not a decimal number"}},

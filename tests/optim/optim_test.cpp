@@ -8,6 +8,7 @@
 #include "optim/grad_norm.h"
 #include "optim/lr_schedule.h"
 #include "parallel/comm/thread_communicator.h"
+#include "parallel/one_bucket.h"
 
 namespace tessera {
 namespace {
@@ -52,7 +53,7 @@ TEST(GradNorm, CountsAReplicatedParameterOnceAndPaddingNever) {
       ParameterTable table(tp, mesh.tp_rank());
       table.add({"W", {8, 4}, Placement::shard(0), Initializer::constant(0.0)});
       table.add({"b", {4}, Placement::replicate(), Initializer::constant(0.0)});
-      FlatBucket bucket("bucket", table, mesh, at::kFloat);
+      FlatBucket bucket = one_bucket(table, mesh);
       for (const auto& segment : bucket.segments())
         bucket.grad().narrow(0, segment.shard_offset, segment.slice.numel()).fill_(1.0);
       at::Tensor sum = at::full({1}, local_squared_grad_norm({&bucket}, mesh), at::kDouble);
@@ -74,7 +75,7 @@ TEST(AdamW, DecaysMatricesOnlyAndScalesTheGradient) {
     ParameterTable table(1, 0);
     table.add({"W", {2, 2}, Placement::replicate(), Initializer::constant(1.0), /*decay=*/true});
     table.add({"b", {2}, Placement::replicate(), Initializer::constant(1.0), /*decay=*/false});
-    FlatBucket bucket("bucket", table, mesh, at::kFloat);
+    FlatBucket bucket = one_bucket(table, mesh);
     for (const auto& segment : bucket.segments())
       bucket.master().narrow(0, segment.shard_offset, segment.slice.numel()).fill_(1.0);
     AdamWConfig config;
@@ -86,7 +87,7 @@ TEST(AdamW, DecaysMatricesOnlyAndScalesTheGradient) {
     EXPECT_EQ(at_offset(1), 1.0F);
     bucket.grad().fill_(2.0);
     adamw_step({&bucket}, config, 0.1, 0.5, 2);
-    EXPECT_FLOAT_EQ(bucket.exp_avg()[0].item<float>(), (1.0F - 0.9F) * 1.0F);
+    EXPECT_FLOAT_EQ(bucket.moments()[0][0].item<float>(), (1.0F - 0.9F) * 1.0F);
   });
 }
 

@@ -8,6 +8,7 @@
 
 #include "parallel/comm/thread_communicator.h"
 #include "parallel/fsdp/initialize.h"
+#include "parallel/one_bucket.h"
 
 namespace tessera {
 namespace {
@@ -22,12 +23,18 @@ void declare(ParameterTable& table) {
   table.add({"e", {}, Placement::replicate(), Initializer::constant(2.0), false});
 }
 
-class BucketOnMesh : public testing::TestWithParam<std::pair<int, int>> {
+struct Shape {
+  int dp_shard;
+  int tp;
+  int dp_replicate = 1;
+};
+
+class BucketOnMesh : public testing::TestWithParam<Shape> {
  protected:
   void on_ranks(const std::function<void(Mesh&)>& body) {
-    const auto [dp, tp] = GetParam();
-    run_thread_ranks(dp * tp, [&](Communicator& world) {
-      Mesh mesh({1, dp, tp}, world.split(0, world.rank(), "world"));
+    const auto [dp, tp, replicate] = GetParam();
+    run_thread_ranks(replicate * dp * tp, [&](Communicator& world) {
+      Mesh mesh({replicate, dp, tp}, world.split(0, world.rank(), "world"));
       body(mesh);
     });
   }
@@ -36,21 +43,21 @@ class BucketOnMesh : public testing::TestWithParam<std::pair<int, int>> {
 TEST_P(BucketOnMesh, SegmentsCoverEveryElementOncePerTpRank) {
   std::mutex mutex;
   std::map<std::string, int64_t> held;
-  const auto [dp, tp] = GetParam();
+  const auto [dp, tp, replicate] = GetParam();
   on_ranks([&](Mesh& mesh) {
     ParameterTable table(mesh.tp(), mesh.tp_rank());
     declare(table);
-    FlatBucket bucket("bucket", table, mesh, at::kFloat);
+    FlatBucket bucket = one_bucket(table, mesh);
     EXPECT_EQ(bucket.numel() % (64 * mesh.dp_shard()), 0);
     std::lock_guard lock(mutex);
     for (const auto& segment : bucket.segments())
       held[segment.parameter->spec.name] += segment.slice.numel();
   });
-  EXPECT_EQ(held["a"], 40);
-  EXPECT_EQ(held["b"], 20);
-  EXPECT_EQ(held["c"], tp);
-  EXPECT_EQ(held["d"], 84);
-  EXPECT_EQ(held["e"], tp);
+  EXPECT_EQ(held["a"], 40 * replicate);
+  EXPECT_EQ(held["b"], 20 * replicate);
+  EXPECT_EQ(held["c"], tp * replicate);
+  EXPECT_EQ(held["d"], 84 * replicate);
+  EXPECT_EQ(held["e"], tp * replicate);
 }
 
 TEST_P(BucketOnMesh, GathersTheSameWeightsEverywhere) {
@@ -60,7 +67,7 @@ TEST_P(BucketOnMesh, GathersTheSameWeightsEverywhere) {
     Mesh mesh({1, 1, 1}, world.split(0, 0, "world"));
     ParameterTable table(1, 0);
     declare(table);
-    FlatBucket bucket("bucket", table, mesh, at::kFloat);
+    FlatBucket bucket = one_bucket(table, mesh);
     initialize_weights(bucket, 7);
     for (const auto& parameter : table.parameters())
       whole[parameter.spec.name] = parameter.value.detach().clone();
@@ -68,7 +75,7 @@ TEST_P(BucketOnMesh, GathersTheSameWeightsEverywhere) {
   on_ranks([&](Mesh& mesh) {
     ParameterTable table(mesh.tp(), mesh.tp_rank());
     declare(table);
-    FlatBucket bucket("bucket", table, mesh, at::kFloat);
+    FlatBucket bucket = one_bucket(table, mesh);
     initialize_weights(bucket, 7);
     at::Tensor slot = at::zeros({bucket.numel()}, at::kFloat);
     bucket.start_gather(slot.data_ptr());
@@ -84,46 +91,63 @@ TEST_P(BucketOnMesh, GathersTheSameWeightsEverywhere) {
   });
 }
 
-TEST_P(BucketOnMesh, ReducesAndAccumulatesInFp32) {
-  for (auto dtype : {at::kFloat, at::kBFloat16}) {
-    on_ranks([&](Mesh& mesh) {
-      ParameterTable table(mesh.tp(), mesh.tp_rank());
-      declare(table);
-      FlatBucket bucket("bucket", table, mesh, dtype);
-      at::Tensor slot = at::full({bucket.numel()}, 99.0, dtype);
-      at::Tensor staging = at::zeros({bucket.shard_numel()}, at::kFloat);
-      for (int micro = 0; micro < 3; ++micro) {
-        bucket.begin_grad(slot.data_ptr(), micro == 0);
-        for (const auto& parameter : table.parameters())
-          at::Tensor(parameter.grad).add_(1.0 + mesh.dp_shard_rank());
-        bucket.start_reduce(micro == 0, staging);
-        bucket.wait_reduce();
+// Three micro-batches whose gradients are 1 + rank, at every stage of ZeRO and in every dtype.
+TEST_P(BucketOnMesh, ReducesAndAccumulates) {
+  for (auto dtype : {at::kFloat, at::kBFloat16, at::kDouble}) {
+    for (auto reduce : {GradReduce::kWide, GradReduce::kBf16, GradReduce::kBf16Wire}) {
+      if (dtype == at::kDouble && reduce != GradReduce::kWide) continue;
+      for (int zero = 0; zero <= 3; ++zero) {
+        for (bool per_micro_batch : {true, false}) {
+          SCOPED_TRACE(std::string(c10::toString(dtype)) + " zero " + std::to_string(zero));
+          on_ranks([&](Mesh& mesh) {
+            ParameterTable table(mesh.tp(), mesh.tp_rank());
+            declare(table);
+            ShardingPolicy policy{.zero = zero, .reduce_per_micro_batch = per_micro_batch};
+            policy.params = dtype;
+            policy.reduce = reduce;
+            FlatBucket bucket = one_bucket(table, mesh, {.policy = policy, .params = dtype});
+            BucketGradient& gradient = bucket.gradient();
+            at::Tensor slot = at::full({bucket.numel()}, 99.0, dtype);
+            at::Tensor staging = at::zeros({gradient.staging_numel()}, bucket.master().options());
+            at::Tensor wire = at::zeros({gradient.wire_bytes()}, at::kByte);
+            for (int micro = 0; micro < 3; ++micro) {
+              gradient.begin(slot.data_ptr(), micro == 0);
+              for (const auto& parameter : table.parameters())
+                at::Tensor(parameter.grad).add_(1.0 + mesh.dp_rank());
+              gradient.start_reduce(micro == 0, micro == 2, false, staging, wire);
+              while (gradient.advance()) {
+              }
+            }
+            const double wanted = 3.0 * mesh.dp() * (mesh.dp() + 1) / 2;
+            double held = 0.0;
+            EXPECT_EQ(bucket.grad().numel(), zero == 0 ? bucket.numel() : bucket.shard_numel());
+            for (const auto& segment : bucket.update_segments()) {
+              const at::Tensor part =
+                  bucket.grad().narrow(0, segment.shard_offset, segment.slice.numel());
+              EXPECT_TRUE(at::all(part == wanted).item<bool>());
+              held += part.sum().item<double>();
+            }
+            EXPECT_EQ(bucket.grad().sum().item<double>(), held);  // padding stays zero
+          });
+        }
       }
-      const double wanted = 3.0 * mesh.dp_shard() * (mesh.dp_shard() + 1) / 2;
-      double held = 0.0;
-      for (const auto& segment : bucket.segments()) {
-        const at::Tensor part =
-            bucket.grad().narrow(0, segment.shard_offset, segment.slice.numel());
-        EXPECT_TRUE(at::all(part == wanted).item<bool>());
-        held += part.sum().item<double>();
-      }
-      EXPECT_EQ(bucket.grad().sum().item<double>(), held);  // padding stays zero
-    });
+    }
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(Meshes, BucketOnMesh,
-                         testing::Values(std::pair{1, 1}, std::pair{2, 1}, std::pair{3, 1},
-                                         std::pair{4, 1}, std::pair{1, 2}, std::pair{2, 2}));
+                         testing::Values(Shape{1, 1}, Shape{2, 1}, Shape{3, 1}, Shape{4, 1},
+                                         Shape{1, 2}, Shape{2, 2}, Shape{1, 1, 2}, Shape{2, 1, 2},
+                                         Shape{2, 2, 2}, Shape{3, 1, 2}));
 
 TEST(FlatBucket, AutogradAddsIntoTheSlot) {
   run_thread_ranks(1, [](Communicator& world) {
     Mesh mesh({1, 1, 1}, world.split(0, 0, "world"));
     ParameterTable table(1, 0);
     Parameter& w = table.add({"w", {3}, Placement::replicate(), Initializer::constant(2.0)});
-    FlatBucket bucket("bucket", table, mesh, at::kFloat);
+    FlatBucket bucket = one_bucket(table, mesh);
     initialize_weights(bucket, 1);
-    bucket.begin_grad(nullptr, true);
+    bucket.gradient().begin(nullptr, true);
     (w.value * w.value).sum().backward();
     EXPECT_TRUE(at::all(bucket.grad().narrow(0, 0, 3) == 4.0).item<bool>());
   });

@@ -14,6 +14,13 @@ const Hold* hold_at(const std::vector<Hold>& holds, int bucket, int turn) {
   return nullptr;
 }
 
+// Buckets at zero 3, with gathers and gradients of these sizes.
+std::vector<BucketNeeds> gathered(const std::vector<int64_t>& bytes) {
+  std::vector<BucketNeeds> needs;
+  for (int64_t n : bytes) needs.push_back({.gather_bytes = n, .grad_bytes = n});
+  return needs;
+}
+
 // One bucket a stage, as most models have it.
 std::vector<StageNeeds> own_buckets(int stages) {
   std::vector<StageNeeds> needs(stages);
@@ -43,13 +50,12 @@ TEST(SlotPlan, HoldsWhatEveryTurnReads) {
         bytes.front() = 70;
         bytes.back() = 80;
         auto needs = own_buckets(stages);
-        needs.front().backward_reads = false;
-        const SlotPlan plan =
-            plan_slots(bytes, needs, {.prefetch = prefetch, .recompute = recompute});
+        needs.front().backward_reads = recompute;
+        const SlotPlan plan = plan_slots(gathered(bytes), needs, {.prefetch = prefetch});
         ASSERT_EQ(plan.turns.size(), 2U * stages - 1);
         for (int t = 0; t < static_cast<int>(plan.turns.size()); ++t) {
           const auto& turn = plan.turns[t];
-          const bool reads_now = turn.forward || recompute || needs[turn.stage].backward_reads;
+          const bool reads_now = turn.forward || needs[turn.stage].backward_reads;
           EXPECT_TRUE(!reads_now || hold_at(plan.gathers, turn.stage, t)) << to_string(plan);
           EXPECT_TRUE(!turn.backward || hold_at(plan.grads, turn.stage, t));
         }
@@ -63,28 +69,29 @@ TEST(SlotPlan, HoldsWhatEveryTurnReads) {
 TEST(SlotPlan, RingsDoNotGrowWithDepth) {
   for (int stages : {6, 7, 33, 34, 130}) {
     const SlotPlan plan =
-        plan_slots(std::vector<int64_t>(stages, 1), own_buckets(stages), {.prefetch = 1});
+        plan_slots(gathered(std::vector<int64_t>(stages, 1)), own_buckets(stages), {.prefetch = 1});
     EXPECT_EQ(plan.gather_slot_bytes.size(), 2U);
     EXPECT_EQ(plan.grad_slot_bytes.size(), 2U);
   }
 }
 
 TEST(SlotPlan, KeepsTheLastBlockForItsBackward) {
-  const SlotPlan plan = plan_slots({1, 1, 1, 1}, own_buckets(4), {.prefetch = 1});
+  const SlotPlan plan = plan_slots(gathered({1, 1, 1, 1}), own_buckets(4), {.prefetch = 1});
   int gathers_of_last_block = 0;
   for (const auto& hold : plan.gathers) gathers_of_last_block += hold.bucket == 2;
   EXPECT_EQ(gathers_of_last_block, 1);  // forward turn 2, head turn 3, backward turn 4
 }
 
 TEST(SlotPlan, ResidentBucketsNeedNoSlot) {
-  const SlotPlan plan = plan_slots({0, 0, 0}, own_buckets(3), {});
+  const SlotPlan plan = plan_slots(std::vector<BucketNeeds>(3), own_buckets(3), {});
   EXPECT_TRUE(plan.gathers.empty());
   EXPECT_TRUE(plan.gather_slot_bytes.empty());
   EXPECT_TRUE(plan.grads.empty());
 }
 
 TEST(SlotPlan, PrefetchStartsAheadInBothDirections) {
-  const SlotPlan plan = plan_slots(std::vector<int64_t>(6, 1), own_buckets(6), {.prefetch = 1});
+  const SlotPlan plan =
+      plan_slots(gathered(std::vector<int64_t>(6, 1)), own_buckets(6), {.prefetch = 1});
   for (const auto& hold : plan.gathers) {
     int first_use = hold.last_turn;
     for (int t = hold.last_turn; t >= hold.first_turn; --t)
@@ -96,13 +103,41 @@ TEST(SlotPlan, PrefetchStartsAheadInBothDirections) {
 TEST(SlotPlan, ATiedBucketIsHeldAndReducedByEachOfItsStages) {
   auto needs = own_buckets(5);
   needs[0].buckets = {0, 4};  // the embedding's weight is the head's
-  const SlotPlan plan = plan_slots({1, 1, 1, 1, 1}, needs, {.prefetch = 1});
+  const SlotPlan plan = plan_slots(gathered({1, 1, 1, 1, 1}), needs, {.prefetch = 1});
   int reduces = 0;
   for (const auto& hold : plan.grads) reduces += hold.bucket == 4;
   EXPECT_EQ(reduces, 2);
   for (int turn : {0, 4, 8}) EXPECT_TRUE(hold_at(plan.gathers, 4, turn)) << to_string(plan);
   expect_sound(plan.gathers, plan.gather_slot_bytes, {1, 1, 1, 1, 1});
   expect_sound(plan.grads, plan.grad_slot_bytes, {1, 1, 1, 1, 1});
+}
+
+int gathers_of(const SlotPlan& plan, int bucket) {
+  return static_cast<int>(std::count_if(plan.gathers.begin(), plan.gathers.end(),
+                                        [&](const Hold& hold) { return hold.bucket == bucket; }));
+}
+
+TEST(SlotPlan, KeepsAsManyStagesGatheredAsAskedFor) {
+  for (int keep : {1, 2, 4, 8}) {
+    const SlotPlan plan = plan_slots(gathered(std::vector<int64_t>(8, 1)), own_buckets(8),
+                                     {.prefetch = 0, .keep_gathered = keep});
+    for (int stage = 0; stage < 8; ++stage)
+      EXPECT_EQ(gathers_of(plan, stage), stage >= 8 - keep ? 1 : 2) << keep << ", " << stage;
+    expect_sound(plan.gathers, plan.gather_slot_bytes, std::vector<int64_t>(8, 1));
+    EXPECT_EQ(plan.gather_slot_bytes.size(), std::max<size_t>(1, keep)) << to_string(plan);
+  }
+}
+
+TEST(SlotPlan, FullCopiesAreRefreshedOnceAheadOfTheirFirstUse) {
+  const SlotPlan plan =
+      plan_slots(std::vector<BucketNeeds>(4, {.refreshes = true}), own_buckets(4), {.prefetch = 1});
+  ASSERT_EQ(plan.gathers.size(), 4U);
+  for (int stage = 0; stage < 4; ++stage) {
+    EXPECT_EQ(gathers_of(plan, stage), 1);
+    EXPECT_EQ(plan.gathers[stage].first_turn, std::max(0, stage - 1));
+    EXPECT_EQ(plan.gathers[stage].slot, -1);
+  }
+  EXPECT_TRUE(plan.gather_slot_bytes.empty());
 }
 
 }  // namespace

@@ -16,7 +16,7 @@ constexpr int64_t kSteps = 10;
 
 struct Result {
   TinyRun run;
-  std::map<std::string, std::vector<float>> states;
+  std::map<std::string, std::vector<double>> states;
 };
 
 class MpiParity : public testing::Test {
@@ -32,7 +32,7 @@ class MpiParity : public testing::Test {
   void train(const Config& config, Result& result) {
     const std::string file = config.run.dir + ".yaml";
     std::ofstream(file) << to_yaml(config);
-    const int ranks = config.parallel.dp_shard * config.parallel.tp;
+    const int ranks = config.parallel.dp_replicate * config.parallel.dp_shard * config.parallel.tp;
     std::string command = "OMP_NUM_THREADS=1 ";
     if (ranks > 1)
       command += TESSERA_MPIRUN " --allow-run-as-root --oversubscribe --bind-to none -n " +
@@ -69,6 +69,36 @@ TEST_F(MpiParity, EveryMeshEqualsOneProcess) {
     SCOPED_TRACE(name);
     Result result;
     ASSERT_NO_FATAL_FAILURE(train(mesh(dp, tp, name), result));
+    expect_close(result.run, one.run, kMetricTolerance);
+    expect_weights_close(result.states, one.states, kSteps, kWeightTolerance);
+  }
+}
+
+// A diagonal of the grid that thread ranks run whole (grid_test).
+TEST_F(MpiParity, EveryStageOfZeroAndHsdpEqualOneProcess) {
+  Result one;
+  ASSERT_NO_FATAL_FAILURE(train(mesh(1, 1, "one"), one));
+  struct Layout {
+    int replicate, shard, tp, zero;
+    int64_t micro_batch;
+    Recompute recompute;
+  };
+  const Layout layouts[] = {{1, 2, 1, 0, 8, Recompute::kNone}, {2, 1, 2, 0, 2, Recompute::kFull},
+                            {1, 2, 2, 1, 8, Recompute::kNone}, {2, 2, 1, 1, 2, Recompute::kFull},
+                            {1, 4, 1, 2, 2, Recompute::kNone}, {2, 2, 2, 2, 4, Recompute::kFull},
+                            {2, 2, 1, 3, 4, Recompute::kNone}, {2, 2, 2, 3, 2, Recompute::kNone}};
+  for (const Layout& layout : layouts) {
+    const std::string name = std::to_string(layout.replicate) + std::to_string(layout.shard) +
+                             std::to_string(layout.tp) + "_zero" + std::to_string(layout.zero);
+    SCOPED_TRACE(name);
+    Config config = mesh(layout.shard, layout.tp, name);
+    config.parallel.dp_replicate = layout.replicate;
+    config.parallel.zero = layout.zero;
+    config.training.micro_batch_size = layout.micro_batch;
+    config.memory.recompute = layout.recompute;
+    config.debug.check_collectives = true;
+    Result result;
+    ASSERT_NO_FATAL_FAILURE(train(config, result));
     expect_close(result.run, one.run, kMetricTolerance);
     expect_weights_close(result.states, one.states, kSteps, kWeightTolerance);
   }

@@ -101,7 +101,7 @@ TEST(Parity, Bf16AgreesAmongMeshesAndFollowsFp32) {
 
 TEST(Parity, InitialWeightsAreTheSameBitsOnEveryMesh) {
   TemporaryFolder folder;
-  std::map<std::string, std::vector<float>> reference;
+  std::map<std::string, std::vector<double>> reference;
   for (const Case& c : {Case{1, 1, 1}, Case{2, 1, 1}, Case{1, 2, 1}, Case{2, 2, 1}, Case{4, 1, 1},
                         Case{1, 4, 1}, Case{3, 1, 1}}) {
     Config config = config_of(folder, c, "init-" + std::to_string(c.dp) + std::to_string(c.tp));

@@ -38,7 +38,7 @@ Config tiny_config(const TemporaryFolder& folder, const std::string& name) {
 
 TinyRun run(const Config& config) {
   TinyRun result;
-  const int ranks = config.parallel.dp_shard * config.parallel.tp;
+  const int ranks = config.parallel.dp_replicate * config.parallel.dp_shard * config.parallel.tp;
   if (ranks == 1) {
     result.outcome = train(config, make_self_communicator());
   } else {
@@ -56,10 +56,10 @@ TinyRun run(const Config& config) {
   return result;
 }
 
-std::map<std::string, std::vector<float>> read_states(const Config& config, int64_t step) {
+std::map<std::string, std::vector<double>> read_states(const Config& config, int64_t step) {
   CheckpointReader reader(std::filesystem::path(config.run.dir) / "checkpoints" /
                           step_dir_name(step));
-  std::map<std::string, std::vector<float>> states;
+  std::map<std::string, std::vector<double>> states;
   for (const auto& tensor : reader.manifest().tensors) {
     for (const auto& state : reader.manifest().states) {
       const Box box = whole_box(tensor.shape);
@@ -68,7 +68,7 @@ std::map<std::string, std::vector<float>> read_states(const Config& config, int6
       reader.read({.tensor = tensor.name,
                    .state = state,
                    .slice = {box, 0, box.numel()},
-                   .dtype = Dtype::kF32,
+                   .dtype = Dtype::kF64,
                    .data = reinterpret_cast<std::byte*>(values.data())});
     }
   }
@@ -94,9 +94,9 @@ void expect_identical(const TinyRun& run, const TinyRun& reference) {
       EXPECT_EQ(run.steps[i].at(key), reference.steps[i].at(key)) << key << " of step " << i + 1;
 }
 
-void expect_weights_close(const std::map<std::string, std::vector<float>>& run,
-                          const std::map<std::string, std::vector<float>>& reference, int64_t steps,
-                          double tolerance) {
+void expect_weights_close(const std::map<std::string, std::vector<double>>& run,
+                          const std::map<std::string, std::vector<double>>& reference,
+                          int64_t steps, double tolerance) {
   ASSERT_EQ(run.size(), reference.size());
   for (const auto& [name, values] : run) {
     if (!name.ends_with(std::string("/") + kStateParam)) continue;
@@ -104,9 +104,9 @@ void expect_weights_close(const std::map<std::string, std::vector<float>>& run,
     ASSERT_EQ(values.size(), wanted.size()) << name;
     double difference = 0.0, norm = 0.0;
     for (size_t i = 0; i < values.size(); ++i) {
-      const double d = static_cast<double>(values[i]) - wanted[i];
+      const double d = values[i] - wanted[i];
       difference += d * d;
-      norm += static_cast<double>(wanted[i]) * wanted[i];
+      norm += wanted[i] * wanted[i];
     }
     const double moved =
         kLearningRate * static_cast<double>(steps) * std::sqrt(static_cast<double>(values.size()));

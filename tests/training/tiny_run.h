@@ -48,11 +48,12 @@ struct TinyRun {
   std::vector<nlohmann::json> evals;
 };
 
-// Trains on dp_shard x tp thread ranks (as the configuration says) and reads the metrics.
+// Trains on dp_replicate x dp_shard x tp thread ranks (as the configuration says) and reads the
+// metrics.
 TinyRun run(const Config& config);
 
 // Every state of every tensor of a checkpoint, by "tensor/state".
-std::map<std::string, std::vector<float>> read_states(const Config& config, int64_t step);
+std::map<std::string, std::vector<double>> read_states(const Config& config, int64_t step);
 
 // Loss and gradient norm of every step within `tolerance` relative, samples and lr equal.
 void expect_close(const TinyRun& run, const TinyRun& reference, double tolerance);
@@ -62,8 +63,8 @@ void expect_identical(const TinyRun& run, const TinyRun& reference);
 
 // ||difference|| / max(||w||, lr * steps * sqrt(n)) <= tolerance for every parameter tensor. The
 // second term: AdamW moves an element whose gradient is rounding noise by lr either way.
-void expect_weights_close(const std::map<std::string, std::vector<float>>& run,
-                          const std::map<std::string, std::vector<float>>& reference, int64_t steps,
-                          double tolerance);
+void expect_weights_close(const std::map<std::string, std::vector<double>>& run,
+                          const std::map<std::string, std::vector<double>>& reference,
+                          int64_t steps, double tolerance);
 
 }  // namespace tessera

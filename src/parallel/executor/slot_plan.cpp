@@ -9,11 +9,12 @@ namespace {
 
 // Gives every hold a slot that is free over its turns. Best fit: the smallest that is large enough,
 // else the largest free one grows, else a new one.
-std::vector<int64_t> assign_slots(std::vector<Hold>& holds, const std::vector<int64_t>& bytes) {
-  std::vector<int64_t> size;
-  std::vector<int> busy_until;
+std::vector<int64_t> assign_slots(std::vector<Hold>& holds, const std::vector<int64_t>& bytes,
+                                  std::vector<int64_t> size) {
+  std::vector<int> busy_until(size.size(), -1);
   for (auto& hold : holds) {
     const int64_t need = bytes[hold.bucket];
+    if (need == 0) continue;
     int best = -1;
     for (int s = 0; s < static_cast<int>(size.size()); ++s) {
       if (busy_until[s] >= hold.first_turn) continue;
@@ -37,31 +38,43 @@ std::vector<int64_t> assign_slots(std::vector<Hold>& holds, const std::vector<in
   return size;
 }
 
+std::vector<Turn> order_of_turns(int stages, bool training) {
+  std::vector<Turn> turns;
+  // The last stage runs forward and backward in one turn: its backward follows at once anyway, so
+  // its parameters are gathered once and its activations never wait.
+  for (int i = 0; i + 1 < stages; ++i) turns.push_back({i, true, false});
+  turns.push_back({stages - 1, true, training});
+  if (training)
+    for (int i = stages - 2; i >= 0; --i) turns.push_back({i, false, true});
+  return turns;
+}
+
 }  // namespace
 
-SlotPlan plan_slots(const std::vector<int64_t>& bytes, const std::vector<StageNeeds>& stages,
+SlotPlan plan_slots(const std::vector<BucketNeeds>& buckets, const std::vector<StageNeeds>& stages,
                     const SlotPlanOptions& options) {
   const int count = static_cast<int>(stages.size());
   SlotPlan plan;
-  // The last stage runs forward and backward in one turn: its backward follows at once anyway, so
-  // its parameters are gathered once and its activations never wait.
-  for (int i = 0; i + 1 < count; ++i) plan.turns.push_back({i, true, false});
-  plan.turns.push_back({count - 1, true, options.training});
-  if (options.training)
-    for (int i = count - 2; i >= 0; --i) plan.turns.push_back({i, false, true});
+  plan.turns = order_of_turns(count, options.training);
+  std::vector<int64_t> gather_bytes, grad_bytes;
+  for (const BucketNeeds& bucket : buckets) {
+    gather_bytes.push_back(bucket.gather_bytes);
+    grad_bytes.push_back(bucket.grad_bytes);
+  }
 
-  std::vector<int> open(bytes.size(), -1);  // index into gathers of the bucket's last hold
+  std::vector<int> open(buckets.size(), -1);  // index into gathers of the bucket's last hold
   for (int t = 0; t < static_cast<int>(plan.turns.size()); ++t) {
-    const auto& turn = plan.turns[t];
-    const auto& stage = stages[turn.stage];
-    const bool reads = turn.forward || options.recompute || stage.backward_reads;
+    const Turn& turn = plan.turns[t];
+    const StageNeeds& stage = stages[turn.stage];
+    const bool reads = turn.forward || stage.backward_reads;
+    const bool kept = turn.backward && turn.stage >= count - options.keep_gathered;
     for (int bucket : stage.buckets) {
-      if (bytes[bucket] == 0) continue;
-      if (reads) {
+      const BucketNeeds& needs = buckets[bucket];
+      int& index = open[bucket];
+      if (reads && (needs.gather_bytes > 0 || (needs.refreshes && index < 0))) {
         const int start = std::max(0, t - options.prefetch);
-        int& index = open[bucket];
         // Releasing what the prefetch would gather again at once: keep it instead.
-        if (index >= 0 && plan.gathers[index].last_turn + 1 >= start) {
+        if (index >= 0 && (kept || plan.gathers[index].last_turn + 1 >= start)) {
           plan.gathers[index].last_turn = t;
         } else {
           index = static_cast<int>(plan.gathers.size());
@@ -69,13 +82,13 @@ SlotPlan plan_slots(const std::vector<int64_t>& bytes, const std::vector<StageNe
         }
       }
       // A gradient is reduced while the next turn runs.
-      if (turn.backward) plan.grads.push_back({bucket, t, t + 1});
+      if (turn.backward && needs.grad_bytes > 0) plan.grads.push_back({bucket, t, t + 1});
     }
   }
   std::stable_sort(plan.gathers.begin(), plan.gathers.end(),
                    [](const Hold& a, const Hold& b) { return a.first_turn < b.first_turn; });
-  plan.gather_slot_bytes = assign_slots(plan.gathers, bytes);
-  plan.grad_slot_bytes = assign_slots(plan.grads, bytes);
+  plan.gather_slot_bytes = assign_slots(plan.gathers, gather_bytes, options.gather_slot_bytes);
+  plan.grad_slot_bytes = assign_slots(plan.grads, grad_bytes, {});
   return plan;
 }
 
@@ -87,8 +100,9 @@ std::string to_string(const SlotPlan& plan) {
                         turn.forward ? (turn.backward ? "fwd+bwd" : "fwd") : "bwd");
     for (const auto& hold : plan.gathers) {
       if (hold.first_turn == t)
-        text += fmt::format("  gather {} into slot {}", hold.bucket, hold.slot);
-      if (hold.last_turn == t) text += fmt::format("  release {}", hold.bucket);
+        text += hold.slot < 0 ? fmt::format("  refresh {}", hold.bucket)
+                              : fmt::format("  gather {} into slot {}", hold.bucket, hold.slot);
+      if (hold.last_turn == t && hold.slot >= 0) text += fmt::format("  release {}", hold.bucket);
     }
     for (const auto& hold : plan.grads)
       if (hold.first_turn == t)

@@ -16,10 +16,10 @@ struct Turn {
 // A stretch of turns over which one buffer holds one bucket.
 struct Hold {
   int bucket;
-  int first_turn;  // filled at the start of this turn (gathers: started, for use `depth` turns
+  int first_turn;  // filled at the start of this turn (gathers: started, for use `prefetch` turns
                    // later)
   int last_turn;   // free after this turn
-  int slot = -1;
+  int slot = -1;   // none: the bucket has memory of its own that a gather refreshes
 };
 
 // Which memory each gathered bucket and each gradient occupies at each turn. Everything is known
@@ -34,19 +34,28 @@ struct SlotPlan {
 };
 
 struct SlotPlanOptions {
-  int prefetch = 1;        // gathers start this many turns ahead
-  bool recompute = false;  // backward runs the forward again, so it needs every stage's parameters
-  bool training = true;    // false: forward turns only
+  int prefetch = 1;  // gathers start this many turns ahead, in both directions
+  // The last stages that stay gathered from forward to backward; the very last one always does.
+  int keep_gathered = 1;
+  bool training = true;  // false: forward turns only
+  // Sizes of gather slots that another plan has already; what fits is put there first.
+  std::vector<int64_t> gather_slot_bytes = {};
 };
 
 // What the plan knows of a stage.
 struct StageNeeds {
   std::vector<int> buckets;    // which it reads; a tied weight's bucket is listed by several stages
-  bool backward_reads = true;  // whether its backward reads the parameters
+  bool backward_reads = true;  // whether its backward reads the parameters (recompute does)
 };
 
-// bytes[b]: the slot size of bucket b (0: resident, never gathered).
-SlotPlan plan_slots(const std::vector<int64_t>& bytes, const std::vector<StageNeeds>& stages,
+// What the plan knows of a bucket.
+struct BucketNeeds {
+  int64_t gather_bytes = 0;  // of the slot that its gather needs; 0: none
+  bool refreshes = false;    // no slot, but a gather before the first use after an update
+  int64_t grad_bytes = 0;    // of the slot that its gradient needs; 0: none
+};
+
+SlotPlan plan_slots(const std::vector<BucketNeeds>& buckets, const std::vector<StageNeeds>& stages,
                     const SlotPlanOptions& options);
 
 // The plan as a table of turns, for people and tests.

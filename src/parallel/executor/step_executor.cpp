@@ -23,12 +23,12 @@ int64_t total_bytes(const std::vector<at::Tensor>& tensors) {
   return sum;
 }
 
-// A slot plan for evaluation uses the training ring, whose slots may lie in another order.
-bool fits(const SlotPlan& plan, const std::vector<int64_t>& slot_bytes) {
-  if (plan.gather_slot_bytes.size() > slot_bytes.size()) return false;
-  for (size_t i = 0; i < plan.gather_slot_bytes.size(); ++i)
-    if (plan.gather_slot_bytes[i] > slot_bytes[i]) return false;
-  return true;
+TensorList cast(const TensorList& values, std::optional<at::ScalarType> dtype) {
+  if (!dtype) return values;
+  TensorList result;
+  for (const auto& value : values)
+    result.push_back(value.is_floating_point() ? value.to(*dtype) : value);
+  return result;
 }
 
 }  // namespace
@@ -36,39 +36,72 @@ bool fits(const SlotPlan& plan, const std::vector<int64_t>& slot_bytes) {
 StepExecutor::StepExecutor(std::vector<Stage*> stages, std::vector<FlatBucket*> buckets,
                            const std::vector<std::vector<int>>& stage_buckets,
                            ExecutorOptions options)
-    : stages_(std::move(stages)), buckets_(std::move(buckets)), options_(options) {
-  std::vector<int64_t> bytes;
-  int64_t staging = 0;
-  for (const FlatBucket* bucket : buckets_) {
-    bytes.push_back(bucket->slot_bytes());
-    if (bytes.back() > 0) staging = std::max(staging, bucket->shard_numel());
-  }
-  size_t at_once = 0;
-  for (size_t i = 0; i < stages_.size(); ++i) {
-    needs_.push_back({stage_buckets[i], stages_[i]->backward_reads_parameters()});
-    at_once = std::max(at_once, stage_buckets[i].size());
-  }
+    : stages_(std::move(stages)), buckets_(std::move(buckets)), options_(std::move(options)) {
+  if (!options_.overlap) options_.prefetch = 0;
+  for (size_t i = 0; i < stages_.size(); ++i)
+    needs_.push_back({stage_buckets[i],
+                      recomputes(static_cast<int>(i)) || stages_[i]->backward_reads_parameters()});
+  std::vector<BucketNeeds> bucket_needs;
+  for (const FlatBucket* bucket : buckets_)
+    bucket_needs.push_back({bucket->gather_slot_bytes(), bucket->refreshes(),
+                            bucket->trainable() ? bucket->gradient().slot_bytes() : 0});
   train_plan_ =
-      plan_slots(bytes, needs_, {.prefetch = options.prefetch, .recompute = options.recompute});
-  eval_plan_ = plan_slots(bytes, needs_, {.prefetch = options.prefetch, .training = false});
-  if (!fits(eval_plan_, train_plan_.gather_slot_bytes))
-    fail("executor",
-         "the forward-only schedule needs more gather slots than the training schedule");
-  gather_slots_ = allocate(train_plan_.gather_slot_bytes);
-  grad_slots_ = allocate(train_plan_.grad_slot_bytes);
-  for (size_t i = 0; i < at_once; ++i) staging_.push_back(at::zeros({staging}, at::kFloat));
-  if (options.poison_released)  // all bits set is NaN in fp32 and in bf16
-    poison_ = at::full({*std::max_element(bytes.begin(), bytes.end())},
-                       std::numeric_limits<uint8_t>::max(), at::kByte);
+      plan_slots(bucket_needs, needs_,
+                 {.prefetch = options_.prefetch, .keep_gathered = options_.keep_gathered});
+  // One ring serves both.
+  eval_plan_ = plan_slots(bucket_needs, needs_,
+                          {.prefetch = options_.prefetch,
+                           .training = false,
+                           .gather_slot_bytes = train_plan_.gather_slot_bytes});
+  allocate_buffers();
   states_.resize(stages_.size());
   gathering_.assign(buckets_.size(), false);
+  first_backward_.assign(buckets_.size(), -1);
+  last_backward_.assign(buckets_.size(), -1);
+  for (int t = 0; t < static_cast<int>(train_plan_.turns.size()); ++t) {
+    if (!train_plan_.turns[t].backward) continue;
+    for (int bucket : needs_[train_plan_.turns[t].stage].buckets) {
+      if (first_backward_[bucket] < 0) first_backward_[bucket] = t;
+      last_backward_[bucket] = t;
+    }
+  }
+}
+
+void StepExecutor::allocate_buffers() {
+  gather_slots_ = allocate(eval_plan_.gather_slot_bytes);
+  grad_slots_ = allocate(train_plan_.grad_slot_bytes);
+  // Buffers number i serve the i-th bucket of whichever stage is being reduced.
+  std::vector<int64_t> staging, wire;
+  at::ScalarType staging_dtype = at::kFloat;
+  for (const StageNeeds& stage : needs_) {
+    for (size_t i = 0; i < stage.buckets.size(); ++i) {
+      if (staging.size() <= i) {
+        staging.push_back(0);
+        wire.push_back(0);
+      }
+      const FlatBucket* bucket = buckets_[stage.buckets[i]];
+      if (!bucket->trainable()) continue;
+      staging_dtype = bucket->master().scalar_type();
+      staging[i] = std::max(staging[i], bucket->gradient().staging_numel());
+      wire[i] = std::max(wire[i], bucket->gradient().wire_bytes());
+    }
+  }
+  for (int64_t numel : staging)
+    staging_.push_back(at::zeros({numel}, at::TensorOptions().dtype(staging_dtype)));
+  wire_ = allocate(wire);
+  if (!options_.poison_released) return;
+  int64_t largest = 0;
+  for (const FlatBucket* bucket : buckets_)
+    largest = std::max(largest, bucket->gather_slot_bytes());
+  // All bits set is NaN in every floating-point type.
+  poison_ = at::full({largest}, std::numeric_limits<uint8_t>::max(), at::kByte);
 }
 
 StepExecutor::~StepExecutor() {
   for (FlatBucket* bucket : buckets_) bucket->abandon();
 }
 
-double StepExecutor::forward_backward(const MicroBatch& batch, bool first) {
+double StepExecutor::forward_backward(const MicroBatch& batch, MicroStep step) {
   at::AutoGradMode grad_mode(true);
   const auto& plan = train_plan_;
   size_t next_gather = 0;
@@ -79,7 +112,7 @@ double StepExecutor::forward_backward(const MicroBatch& batch, bool first) {
     start_gathers(plan, t, next_gather);
     finish_gathers(plan, t);
     // The last stage's own functions may add weight gradients during its forward already.
-    if (backward) begin_grads(t, first);
+    if (backward) begin_grads(t, step);
     if (forward) forward_turn(stage, batch);
     if (forward && backward) {
       loss = states_[stage].outputs[0].item<double>();
@@ -88,12 +121,12 @@ double StepExecutor::forward_backward(const MicroBatch& batch, bool first) {
     if (backward) {
       backward_turn(stage, batch, grads);
       // The reductions before these ran beside this turn's computation.
-      finish_reduces();
-      start_reduces(t, first);
+      advance_reduces();
+      start_reduces(t, step);
     }
     release_after(plan, t);
   }
-  finish_reduces();
+  while (!reducing_.empty()) advance_reduces();
   return loss;
 }
 
@@ -105,20 +138,37 @@ double StepExecutor::evaluate(const MicroBatch& batch) {
   for (int t = 0; t < static_cast<int>(plan.turns.size()); ++t) {
     start_gathers(plan, t, next_gather);
     finish_gathers(plan, t);
-    values = stages_[plan.turns[t].stage]->forward(values, batch);
+    values = run_stage(plan.turns[t].stage, values, batch);
     release_after(plan, t);
   }
   return values.at(0).item<double>();
 }
 
-int64_t StepExecutor::buffer_bytes() const {
-  return total_bytes(gather_slots_) + total_bytes(grad_slots_) + total_bytes(staging_);
+void StepExecutor::parameters_changed() {
+  for (FlatBucket* bucket : buckets_)
+    if (bucket->trainable()) bucket->mark_changed();
+}
+
+void StepExecutor::add_to(MemoryLedger& ledger) const {
+  for (const FlatBucket* bucket : buckets_) bucket->add_to(ledger);
+  ledger.add(MemoryClass::kGatherRing, total_bytes(gather_slots_));
+  ledger.add(MemoryClass::kReduceRing, total_bytes(grad_slots_));
+  ledger.add(MemoryClass::kStaging, total_bytes(staging_) + total_bytes(wire_));
+}
+
+// The last stage's backward follows its forward at once, so nothing is gained there.
+bool StepExecutor::recomputes(int stage) const {
+  return options_.recompute_every > 0 && stage % options_.recompute_every == 0 &&
+         stage + 1 < static_cast<int>(stages_.size());
 }
 
 void StepExecutor::start_gathers(const SlotPlan& plan, int turn, size_t& next) {
   for (; next < plan.gathers.size() && plan.gathers[next].first_turn <= turn; ++next) {
     const auto& hold = plan.gathers[next];
-    buckets_[hold.bucket]->start_gather(gather_slots_[hold.slot].data_ptr());
+    FlatBucket* bucket = buckets_[hold.bucket];
+    void* slot = hold.slot < 0 ? nullptr : gather_slots_[hold.slot].data_ptr();
+    if (!bucket->start_gather(slot)) continue;
+    trace("gather", bucket->name());
     gathering_[hold.bucket] = true;
   }
 }
@@ -126,30 +176,39 @@ void StepExecutor::start_gathers(const SlotPlan& plan, int turn, size_t& next) {
 void StepExecutor::finish_gathers(const SlotPlan& plan, int turn) {
   for (int bucket : needs_[plan.turns[turn].stage].buckets) {
     if (!gathering_[bucket]) continue;
+    trace("wait", buckets_[bucket]->name());
     buckets_[bucket]->wait_gather();
     gathering_[bucket] = false;
   }
 }
 
 void StepExecutor::release_after(const SlotPlan& plan, int turn) {
-  for (const auto& hold : plan.gathers)
-    if (hold.last_turn == turn)
-      buckets_[hold.bucket]->release(poison_.defined() ? poison_.data_ptr() : nullptr);
+  for (const auto& hold : plan.gathers) {
+    if (hold.last_turn != turn || hold.slot < 0) continue;
+    trace("release", buckets_[hold.bucket]->name());
+    buckets_[hold.bucket]->release(poison_.defined() ? poison_.data_ptr() : nullptr);
+  }
+}
+
+TensorList StepExecutor::run_stage(int stage, const TensorList& inputs, const MicroBatch& batch) {
+  trace("forward", stages_[stage]->name());
+  const bool last = stage + 1 == static_cast<int>(stages_.size());
+  const TensorList outputs = stages_[stage]->forward(cast(inputs, options_.inputs), batch);
+  return last ? outputs : cast(outputs, options_.outputs);
 }
 
 void StepExecutor::forward_turn(int stage, const MicroBatch& batch) {
   auto& state = states_[stage];
   if (stage > 0 && state.inputs.empty())
     fail("executor", "stage {} has no input", stages_[stage]->name());
-  const bool last = stage + 1 == static_cast<int>(stages_.size());
-  const bool keep_graph = last || !options_.recompute;
+  const bool keep_graph = !recomputes(stage);
   TensorList outputs;
   {
     at::AutoGradMode grad_mode(keep_graph);
-    outputs = stages_[stage]->forward(state.inputs, batch);
+    outputs = run_stage(stage, state.inputs, batch);
   }
   if (keep_graph) state.outputs = outputs;
-  if (last) return;
+  if (stage + 1 == static_cast<int>(stages_.size())) return;
   auto& next = states_[stage + 1].inputs;
   next.clear();
   for (const auto& output : outputs)
@@ -158,7 +217,8 @@ void StepExecutor::forward_turn(int stage, const MicroBatch& batch) {
 
 void StepExecutor::backward_turn(int stage, const MicroBatch& batch, TensorList& grads) {
   auto& state = states_[stage];
-  if (state.outputs.empty()) state.outputs = stages_[stage]->forward(state.inputs, batch);
+  if (state.outputs.empty()) state.outputs = run_stage(stage, state.inputs, batch);
+  trace("backward", stages_[stage]->name());
   TensorList roots, root_grads;
   for (size_t i = 0; i < state.outputs.size(); ++i) {
     if (!state.outputs[i].requires_grad() || !grads[i].defined()) continue;
@@ -172,36 +232,42 @@ void StepExecutor::backward_turn(int stage, const MicroBatch& batch, TensorList&
   state.inputs.clear();
 }
 
-void StepExecutor::begin_grads(int turn, bool first) {
+void StepExecutor::begin_grads(int turn, MicroStep step) {
   for (int bucket : needs_[train_plan_.turns[turn].stage].buckets) {
-    void* slot = nullptr;  // resident buckets have none
+    if (!buckets_[bucket]->trainable()) continue;
+    void* slot = nullptr;
     for (const auto& hold : train_plan_.grads)
       if (hold.bucket == bucket && hold.first_turn == turn)
         slot = grad_slots_[hold.slot].data_ptr();
-    buckets_[bucket]->begin_grad(slot, first && is_first_backward(bucket, turn));
+    buckets_[bucket]->gradient().begin(slot, step.first && turn == first_backward_[bucket]);
   }
 }
 
-void StepExecutor::start_reduces(int turn, bool first) {
-  size_t staging = 0;
-  for (int bucket : needs_[train_plan_.turns[turn].stage].buckets) {
-    buckets_[bucket]->start_reduce(first && is_first_backward(bucket, turn), staging_[staging++]);
-    reducing_.push_back(buckets_[bucket]);
+void StepExecutor::start_reduces(int turn, MicroStep step) {
+  const auto& listed = needs_[train_plan_.turns[turn].stage].buckets;
+  for (size_t i = 0; i < listed.size(); ++i) {
+    FlatBucket* bucket = buckets_[listed[i]];
+    if (!bucket->trainable()) continue;
+    const bool started =
+        bucket->gradient().start_reduce(step.first && turn == first_backward_[listed[i]],
+                                        step.last && turn == last_backward_[listed[i]],
+                                        step.first && step.last, staging_[i], wire_[i]);
+    trace(started ? "reduce" : "keep", bucket->name());
+    reducing_.push_back(bucket);
   }
+  while (!options_.overlap && !reducing_.empty()) advance_reduces();
 }
 
-void StepExecutor::finish_reduces() {
-  for (FlatBucket* bucket : std::exchange(reducing_, {})) bucket->wait_reduce();
+void StepExecutor::advance_reduces() {
+  std::erase_if(reducing_, [&](FlatBucket* bucket) {
+    const bool more = bucket->gradient().advance();
+    trace(more ? "reduce on" : "reduced", bucket->name());
+    return !more;
+  });
 }
 
-// A bucket that several stages list is reduced once for each; the later ones add.
-bool StepExecutor::is_first_backward(int bucket, int turn) const {
-  for (int t = 0; t < turn; ++t) {
-    if (!train_plan_.turns[t].backward) continue;
-    const auto& listed = needs_[train_plan_.turns[t].stage].buckets;
-    if (std::find(listed.begin(), listed.end(), bucket) != listed.end()) return false;
-  }
-  return true;
+void StepExecutor::trace(const char* what, const std::string& name) {
+  if (options_.trace) options_.trace(std::string(what) + " " + name);
 }
 
 }  // namespace tessera

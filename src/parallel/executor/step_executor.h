@@ -2,23 +2,35 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <memory>
+#include <functional>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "parallel/executor/slot_plan.h"
 #include "parallel/executor/stage.h"
 #include "parallel/fsdp/flat_bucket.h"
+#include "parallel/memory_ledger.h"
 
 namespace tessera {
 
 struct ExecutorOptions {
-  int prefetch = 1;              // stages gathered ahead, in both directions
-  bool recompute = false;        // keep no graph: run each stage's forward again in backward
+  int prefetch = 1;         // stages gathered ahead, in both directions
+  int keep_gathered = 1;    // the last stages that stay gathered from forward to backward
+  int recompute_every = 0;  // of every k-th stage no graph is kept: its forward runs again in
+                            // backward; 0: of none
+  bool overlap = true;  // debug: false waits for every operation at once; the numbers are the same
   bool poison_released = false;  // debug: released parameters read as NaN
+  // The dtypes in which a stage gets and passes on floating-point values; none: as they come.
+  std::optional<at::ScalarType> inputs;
+  std::optional<at::ScalarType> outputs;
+  // Told everything that happens, in order, a line each: for tests.
+  std::function<void(const std::string&)> trace;
 };
 
-// Drives a chain of stages at ZeRO-3 by an explicit schedule: no module hooks, so the order of
-// gathers, computes and reduces is plain code and the same on every rank by construction.
+// Drives a chain of stages by an explicit schedule: no module hooks, so the order of gathers,
+// computes and reduces is plain code and the same on every rank by construction. The stages of ZeRO
+// are policies of the buckets; at zero 3:
 //
 //   turn        fwd 0      fwd 1      ...   fwd+bwd n-1     bwd n-2        ...  bwd 0
 //   gather      1          2                (kept)          n-3
@@ -27,8 +39,8 @@ struct ExecutorOptions {
 //
 // Invariants
 // - A stage's parameters are usable exactly during the turns of its holds (SlotPlan).
-// - Gathers and reduces run on communicators of their own, one of each at most is on its way beside
-//   the computation, and both are waited for before their memory is used again.
+// - Gathers and reduces run on communicators of their own, both beside the computation, and both
+//   are waited for before their memory is used again.
 // - Inputs of a stage are detached leaves; backward runs stage by stage and passes only the outputs
 //   that have a gradient.
 class StepExecutor {
@@ -41,18 +53,20 @@ class StepExecutor {
   StepExecutor(const StepExecutor&) = delete;
   StepExecutor& operator=(const StepExecutor&) = delete;
 
-  // One micro-batch forward and backward. Gradients are summed over the data-parallel group into
-  // the shards' grad, which the first micro-batch of a step overwrites. Returns this rank's loss
-  // sum.
-  double forward_backward(const MicroBatch& batch, bool first);
+  // One micro-batch forward and backward. After the last micro-batch of a step the buckets' grad is
+  // the sum over all of them and over all data-parallel ranks. Returns this rank's loss sum.
+  double forward_backward(const MicroBatch& batch, MicroStep step);
 
   // One micro-batch forward alone.
   double evaluate(const MicroBatch& batch);
 
+  // The masters of the trainable buckets have changed.
+  void parameters_changed();
+
   const SlotPlan& plan() const { return train_plan_; }
 
-  // Bytes of ring slots and staging that this executor allocated.
-  int64_t buffer_bytes() const;
+  // Adds what this executor and its buckets have allocated.
+  void add_to(MemoryLedger& ledger) const;
 
  private:
   struct StageState {
@@ -60,15 +74,18 @@ class StepExecutor {
     TensorList outputs;  // with their graph; empty under recompute
   };
 
+  void allocate_buffers();
+  bool recomputes(int stage) const;
   void start_gathers(const SlotPlan& plan, int turn, size_t& next);
   void finish_gathers(const SlotPlan& plan, int turn);
   void release_after(const SlotPlan& plan, int turn);
+  TensorList run_stage(int stage, const TensorList& inputs, const MicroBatch& batch);
   void forward_turn(int stage, const MicroBatch& batch);
   void backward_turn(int stage, const MicroBatch& batch, TensorList& grads);
-  void begin_grads(int turn, bool first);
-  void start_reduces(int turn, bool first);
-  void finish_reduces();
-  bool is_first_backward(int bucket, int turn) const;
+  void begin_grads(int turn, MicroStep step);
+  void start_reduces(int turn, MicroStep step);
+  void advance_reduces();
+  void trace(const char* what, const std::string& name);
 
   std::vector<Stage*> stages_;
   std::vector<FlatBucket*> buckets_;
@@ -77,12 +94,16 @@ class StepExecutor {
   SlotPlan eval_plan_;
   std::vector<at::Tensor> gather_slots_;
   std::vector<at::Tensor> grad_slots_;
-  std::vector<at::Tensor> staging_;  // one for each bucket that a stage reduces at once
+  // For reductions, one for each bucket that a stage reduces at once.
+  std::vector<at::Tensor> staging_;
+  std::vector<at::Tensor> wire_;
   at::Tensor poison_;
   std::vector<StageState> states_;
   std::vector<StageNeeds> needs_;
-  std::vector<bool> gathering_;        // by bucket: started and not yet waited for
-  std::vector<FlatBucket*> reducing_;  // of the last backward turn, on their way
+  std::vector<bool> gathering_;  // by bucket: started and not yet waited for
+  // By bucket: the turns of its first and its last backward in a micro-batch.
+  std::vector<int> first_backward_, last_backward_;
+  std::vector<FlatBucket*> reducing_;  // on their way, in the order in which they were started
 };
 
 }  // namespace tessera

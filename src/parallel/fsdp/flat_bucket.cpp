@@ -2,19 +2,10 @@
 
 #include <ATen/ATen.h>
 
-#include <algorithm>
-
-#include "base/error.h"
 #include "kernels/kernels.h"
 
 namespace tessera {
 namespace {
-
-constexpr int64_t kAlignment = 64;  // elements; packs start at multiples of it
-
-int64_t round_up(int64_t n, int64_t multiple) {
-  return (n + multiple - 1) / multiple * multiple;
-}
 
 // A view of `flat` as a leaf that autograd sees as a tensor of its own.
 at::Tensor view_of(const at::Tensor& flat, int64_t offset, const std::vector<int64_t>& shape) {
@@ -23,78 +14,122 @@ at::Tensor view_of(const at::Tensor& flat, int64_t offset, const std::vector<int
   return flat.narrow(0, offset, numel).view(shape).detach();
 }
 
+std::vector<int64_t> shape_of(const ParameterPack& pack) {
+  std::vector<int64_t> shape = pack.parts[0]->box.shape;
+  if (shape.empty()) return shape;
+  shape[0] = 0;
+  for (const Parameter* part : pack.parts) shape[0] += part->box.shape[0];
+  return shape;
+}
+
 }  // namespace
 
-FlatBucket::FlatBucket(std::string name, ParameterTable& table, Mesh& mesh, at::ScalarType dtype)
-    : name_(std::move(name)), mesh_(mesh), dtype_(dtype) {
-  // Layout: offsets of the packs first, since views need the final size.
-  std::vector<int64_t> offsets;
-  int64_t end = 0;
-  for (const auto& pack : table.packs()) {
-    end = round_up(end, kAlignment);
-    offsets.push_back(end);
-    for (const Parameter* part : pack.parts) end += part->box.numel();
-  }
-  numel_ = round_up(end, kAlignment * mesh.dp_shard());
-  resident_ = mesh.dp_shard() == 1 && dtype == at::kFloat;
+FlatBucket::FlatBucket(std::string name, std::vector<ParameterPack*> packs, Mesh& mesh,
+                       const BucketOptions& options)
+    : name_(std::move(name)),
+      mesh_(mesh),
+      options_(options),
+      layout_(std::move(packs), mesh.dp_shard()),
+      resident_(options.params == master_dtype(options.params) &&
+                (options.policy.zero == 0 || mesh.dp_shard() == 1)),
+      full_(layout_.numel, options.params) {
+  const int64_t begin = mesh.dp_shard_rank() * shard_numel();
+  const bool whole = options.policy.zero == 0;
+  segments_ = layout_.segments(begin, begin + shard_numel(), whole ? 0 : begin);
+  update_segments_ = whole ? layout_.segments(0, numel(), 0) : segments_;
+  allocate();
+  bind_parameters();
+}
 
-  const auto fp32 = at::TensorOptions().dtype(at::kFloat);
-  master_ = at::zeros({shard_numel()}, fp32);
-  grad_ = at::zeros({shard_numel()}, fp32);
-  exp_avg_ = at::zeros({shard_numel()}, fp32);
-  exp_avg_sq_ = at::zeros({shard_numel()}, fp32);
-  full_ = RepointableTensor(numel_, dtype);
-  full_grad_ = RepointableTensor(numel_, dtype);
-  if (resident_) {
-    full_.point_at(master_.data_ptr());
-    full_grad_.point_at(grad_.data_ptr());
+void FlatBucket::allocate() {
+  const at::ScalarType wide = master_dtype(options_.params);
+  const int64_t begin = mesh_.dp_shard_rank() * shard_numel();
+  const int64_t held = options_.policy.zero == 0 ? numel() : shard_numel();
+  const auto zeros = [](int64_t n, at::ScalarType dtype) {
+    return at::zeros({n}, at::TensorOptions().dtype(dtype));
+  };
+  if (!resident_ && options_.policy.keeps_full_parameters()) {
+    full_memory_ = zeros(numel(), options_.params);
+    full_.point_at(full_memory_.data_ptr());
+    if (options_.params == wide) master_ = full_memory_.narrow(0, begin, held);
   }
+  if (!master_.defined()) master_ = zeros(held, wide);
+  if (resident_) full_.point_at(master_.data_ptr());
+  if (!options_.trainable) return;
+  gradient_.emplace(mesh_, options_.policy, options_.params, numel(), options_.uses);
+  for (int i = 0; i < options_.policy.moments; ++i)
+    moments_.push_back(zeros(held, wide == at::kDouble ? wide : options_.policy.moment_dtype));
+}
 
-  const int64_t shard_begin = mesh.dp_shard_rank() * shard_numel();
-  const int64_t shard_end = shard_begin + shard_numel();
-  size_t index = 0;
-  for (auto& pack : table.packs()) {
-    int64_t offset = offsets[index++];
-    int64_t rows = 0;
-    for (const Parameter* part : pack.parts)
-      if (!part->box.shape.empty()) rows += part->box.shape[0];
-    std::vector<int64_t> pack_shape = pack.parts[0]->box.shape;
-    if (!pack_shape.empty()) pack_shape[0] = rows;
-    pack.value = view_of(full_.tensor(), offset, pack_shape);
-    pack.grad = view_of(full_grad_.tensor(), offset, pack_shape);
+void FlatBucket::bind_parameters() {
+  for (size_t i = 0; i < layout_.packs.size(); ++i) {
+    ParameterPack& pack = *layout_.packs[i];
+    int64_t offset = layout_.offsets[i];
+    pack.value = view_of(full_.tensor(), offset, shape_of(pack));
+    if (trainable()) pack.grad = view_of(gradient_->view(), offset, shape_of(pack));
     for (Parameter* part : pack.parts) {
-      const int64_t numel = part->box.numel();
-      part->value = view_of(full_.tensor(), offset, part->box.shape);
-      part->grad = view_of(full_grad_.tensor(), offset, part->box.shape);
-      // Code that leaves weight gradients to autograd finds the slot as .grad and adds into it.
-      part->value.set_requires_grad(true);
-      part->value.mutable_grad() = part->grad;
-      const int64_t begin = std::max(offset, shard_begin);
-      const int64_t stop = std::min(offset + numel, shard_end);
-      if (begin < stop)
-        segments_.push_back(
-            {part, {part->box, begin - offset, stop - offset}, begin - shard_begin});
-      offset += numel;
+      const at::Tensor value = view_of(full_.tensor(), offset, part->box.shape);
+      if (part->module_tensor.defined()) {
+        take_values(*part);
+        part->module_tensor.set_data(value);
+        part->value = part->module_tensor;
+      } else {
+        part->value = value;
+      }
+      part->value.set_requires_grad(trainable());
+      if (trainable()) {
+        // Code that leaves weight gradients to autograd finds the slot as .grad and adds into it.
+        part->grad = view_of(gradient_->view(), offset, part->box.shape);
+        part->value.mutable_grad() = part->grad;
+      }
+      offset += part->box.numel();
     }
   }
 }
 
-int64_t FlatBucket::slot_bytes() const {
-  return resident_ ? 0 : numel_ * static_cast<int64_t>(c10::elementSize(dtype_));
+// What a module's own constructor has drawn.
+void FlatBucket::take_values(const Parameter& part) {
+  at::NoGradGuard no_grad;
+  const at::Tensor values = part.module_tensor.detach().reshape({-1});
+  for (const Segment& segment : update_segments_) {
+    if (segment.parameter != &part) continue;
+    master_.narrow(0, segment.shard_offset, segment.slice.numel())
+        .copy_(values.narrow(0, segment.slice.begin, segment.slice.numel()));
+  }
 }
 
-int64_t FlatBucket::state_bytes() const {
-  return static_cast<int64_t>(master_.nbytes() + grad_.nbytes() + exp_avg_.nbytes() +
-                              exp_avg_sq_.nbytes());
+void FlatBucket::add_to(MemoryLedger& ledger) const {
+  const auto bytes = [](const at::Tensor& tensor) { return static_cast<int64_t>(tensor.nbytes()); };
+  if (full_memory_.defined()) ledger.add(MemoryClass::kParameters, bytes(full_memory_));
+  // A master that is a slice of the full copy is counted there.
+  if (!full_memory_.defined() || options_.params != master_.scalar_type())
+    ledger.add(MemoryClass::kMaster, bytes(master_));
+  for (const auto& moment : moments_) ledger.add(MemoryClass::kMoments, bytes(moment));
+  if (gradient_) gradient_->add_to(ledger);
 }
 
-void FlatBucket::start_gather(void* slot) {
-  if (resident_) return;
-  full_.point_at(slot);
+int64_t FlatBucket::gather_slot_bytes() const {
+  return resident_ || options_.policy.keeps_full_parameters()
+             ? 0
+             : numel() * static_cast<int64_t>(c10::elementSize(options_.params));
+}
+
+bool FlatBucket::start_gather(void* slot) {
+  if (resident_) return false;
+  if (refreshes()) {
+    if (!std::exchange(changed_, false)) return false;
+  } else {
+    full_.point_at(slot);
+  }
+  if (options_.policy.zero == 0) {
+    kernels::convert(full_.tensor(), master_);
+    return true;
+  }
   const at::Tensor own =
       full_.tensor().narrow(0, mesh_.dp_shard_rank() * shard_numel(), shard_numel());
-  kernels::convert(own, master_);
+  if (own.data_ptr() != master_.data_ptr()) kernels::convert(own, master_);
   gather_ = mesh_.gather_group().all_gather(full_.tensor(), own);
+  return true;
 }
 
 void FlatBucket::wait_gather() {
@@ -102,33 +137,13 @@ void FlatBucket::wait_gather() {
 }
 
 void FlatBucket::release(void* poison) {
-  if (!resident_) full_.release(poison);
-}
-
-void FlatBucket::begin_grad(void* slot, bool first) {
-  if (resident_) {
-    if (first) grad_.zero_();
-    return;
-  }
-  full_grad_.point_at(slot);
-  full_grad_.tensor().zero_();
-}
-
-void FlatBucket::start_reduce(bool first, const at::Tensor& staging) {
-  if (resident_) return;
-  staging_ = first ? at::Tensor() : staging.narrow(0, 0, shard_numel());
-  reduce_ = mesh_.reduce_group().reduce_scatter(first ? grad_ : staging_, full_grad_.tensor());
-}
-
-void FlatBucket::wait_reduce() {
-  std::exchange(reduce_, {}).wait();
-  if (staging_.defined()) kernels::add_into(grad_, staging_);
-  staging_ = at::Tensor();
-  if (!resident_) full_grad_.release(nullptr);
+  if (gather_slot_bytes() > 0) full_.release(poison);
 }
 
 void FlatBucket::abandon() noexcept {
-  for (Work* work : {&gather_, &reduce_}) {
+  std::vector<Work*> works = {&gather_};
+  if (gradient_) works.push_back(&gradient_->work());
+  for (Work* work : works) {
     if (work->done()) continue;
     try {
       mesh_.world().abort("another error ended the computation on rank " +

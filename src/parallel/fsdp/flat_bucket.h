@@ -3,82 +3,102 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <optional>
+#include <string>
 #include <vector>
 
+#include "parallel/fsdp/bucket_gradient.h"
+#include "parallel/fsdp/bucket_layout.h"
 #include "parallel/fsdp/repointable_tensor.h"
+#include "parallel/fsdp/sharding_policy.h"
 #include "parallel/mesh.h"
 #include "parallel/parameter.h"
 
 namespace tessera {
 
-// The part of one parameter that lies in this rank's shard.
-struct Segment {
-  Parameter* parameter;
-  BoxSlice slice;        // where it lies in the whole tensor
-  int64_t shard_offset;  // first element in the shard
+struct BucketOptions {
+  ShardingPolicy policy;
+  at::ScalarType params = at::kFloat;  // the policy's, or fp32 for what is kept in fp32
+  bool trainable = true;
+  int uses = 1;  // stages that read it
 };
 
 // clang-format off
-// The parameters of one stage as one flat tensor (ZeRO-3, Rajbhandari et al. 2020; flat and padded
+// Parameters that are alike, as one flat tensor (ZeRO, Rajbhandari et al. 2020; flat and padded
 // once as in FSDP, Zhao et al. 2023).
 //
 //   full    | q_proj k_proj v_proj | o_proj | norm | ... | pad |   numel() elements, params dtype
-//   shards  |   rank 0   |   rank 1   |   rank 2   |   rank 3  |   shard_numel() each, fp32 master
+//   shards  |   rank 0   |   rank 1   |   rank 2   |   rank 3  |   shard_numel() each
 //
 // Invariants
-// - Packs start at a multiple of 64 elements; a pack's parts have no gap. The pad is at the end.
-// - The rank owns elements [rank * shard_numel, (rank + 1) * shard_numel) of every state: master,
-//   grad, exp_avg and exp_avg_sq are one contiguous array each, pad and gaps included (always zero).
-// - `full` and `full_grad` are re-pointable: the executor points them at ring slots. Where the group
-//   has one rank and the dtype is the master's, they point at master and grad for good (resident):
-//   gathering and reducing are then the identity and no slot is needed.
+// - Data-parallel rank r owns elements [r * shard_numel, (r + 1) * shard_numel): it draws, counts
+//   and writes them at every stage of ZeRO. master(), grad() and moments() hold that shard, at zero
+//   0 everything; pad and gaps included (always zero).
+// - `full` is re-pointable. At zero 3 the executor points it at ring slots. Below, it stays, and a
+//   gather refreshes it after an update. Where the master is whole on this rank and of the same
+//   dtype, `full` is the master (resident): nothing is ever gathered.
 // clang-format on
 class FlatBucket {
  public:
-  // Takes the table's parameters; sets their value, grad and packs. The table outlives the bucket.
-  FlatBucket(std::string name, ParameterTable& table, Mesh& mesh, at::ScalarType dtype);
+  // Sets the value and grad of the packs and their parameters, which outlive the bucket.
+  FlatBucket(std::string name, std::vector<ParameterPack*> packs, Mesh& mesh,
+             const BucketOptions& options);
 
   const std::string& name() const { return name_; }
-  int64_t numel() const { return numel_; }
-  int64_t shard_numel() const { return numel_ / mesh_.dp_shard(); }
-  int64_t slot_bytes() const;
-  // Bytes of master, gradient and moments on this rank.
-  int64_t state_bytes() const;
-  bool resident() const { return resident_; }
+  bool trainable() const { return options_.trainable; }
+  int64_t numel() const { return layout_.numel; }
+  int64_t shard_numel() const { return numel() / mesh_.dp_shard(); }
+  // This rank's own slice: counted in norms, written to checkpoints.
   const std::vector<Segment>& segments() const { return segments_; }
+  // What this rank's optimizer updates and a checkpoint fills: the same, at zero 0 everything.
+  const std::vector<Segment>& update_segments() const { return update_segments_; }
 
-  at::Tensor& master() { return master_; }
-  at::Tensor& grad() { return grad_; }
-  at::Tensor& exp_avg() { return exp_avg_; }
-  at::Tensor& exp_avg_sq() { return exp_avg_sq_; }
+  // In the master's dtype (fp32, fp64 throughout a run in fp64).
+  const at::Tensor& master() const { return master_; }
+  // Trainable buckets alone.
+  const at::Tensor& grad() const { return gradient_->kept(); }
+  std::vector<at::Tensor>& moments() { return moments_; }
+  void add_to(MemoryLedger& ledger) const;
 
-  // Starts the gather of the parameters into `slot`; wait_gather() makes them usable.
-  void start_gather(void* slot);
+  // Bytes of the slot that a gather needs; 0: none.
+  int64_t gather_slot_bytes() const;
+  // Whether a gather refreshes the full copy after each change of the master.
+  bool refreshes() const { return !resident_ && options_.policy.keeps_full_parameters(); }
+  // The master has changed: the next start_gather() of a full copy does something.
+  void mark_changed() { changed_ = true; }
+
+  // Starts the gather of the parameters, into `slot` if it needs one; wait_gather() makes them
+  // usable. False if there was nothing to do.
+  bool start_gather(void* slot);
   void wait_gather();
   void release(void* poison);
 
-  // Points the gradient at `slot` and zeroes it; start_reduce() sums it over the group into the
-  // shard's gradient, which wait_reduce() completes. `first` (the first micro-batch of a step): the
-  // shard's gradient is overwritten, else added to; `staging` holds shard_numel() fp32 elements.
-  void begin_grad(void* slot, bool first);
-  void start_reduce(bool first, const at::Tensor& staging);
-  void wait_reduce();
+  // Trainable buckets alone.
+  BucketGradient& gradient() { return *gradient_; }
+  const BucketGradient& gradient() const { return *gradient_; }
 
-  // For the error path: if a gather or a reduce is still on its way, aborts the world and returns
-  // when this rank's memory is no longer touched.
+  // For the error path: if an operation is still on its way, aborts the world and returns when this
+  // rank's memory is no longer touched.
   void abandon() noexcept;
 
  private:
+  void allocate();
+  void bind_parameters();
+  void take_values(const Parameter& part);
+
   std::string name_;
   Mesh& mesh_;
-  at::ScalarType dtype_;
-  int64_t numel_ = 0;
-  bool resident_ = false;
-  std::vector<Segment> segments_;
-  at::Tensor master_, grad_, exp_avg_, exp_avg_sq_;
-  RepointableTensor full_, full_grad_;
-  Work gather_, reduce_;
-  at::Tensor staging_;  // defined while a reduce that adds is on its way
+  BucketOptions options_;
+  BucketLayout layout_;
+  bool resident_;
+  bool changed_ = true;
+  std::vector<Segment> segments_, update_segments_;
+  RepointableTensor full_;
+  at::Tensor full_memory_;  // of a full copy that stays
+  at::Tensor master_;
+  std::vector<at::Tensor> moments_;
+  std::optional<BucketGradient> gradient_;
+  Work gather_;
 };
 
 }  // namespace tessera

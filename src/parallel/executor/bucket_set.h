@@ -1,0 +1,25 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "parallel/executor/stage.h"
+#include "parallel/fsdp/flat_bucket.h"
+
+namespace tessera {
+
+// The buckets of a chain of stages, and which of them each stage reads.
+struct BucketSet {
+  std::vector<std::unique_ptr<FlatBucket>> buckets;
+  std::vector<std::vector<int>> of_stage;
+
+  std::vector<FlatBucket*> pointers() const;
+};
+
+// A stage's parameters go into one bucket, except those that differ: frozen ones, ones kept in fp32
+// while the others are halves, and ones that another stage borrows have buckets of their own. A
+// borrowed parameter's bucket is listed by every stage that reads it. Error if the parts of a pack
+// differ, since one matrix product serves them all.
+BucketSet make_buckets(const std::vector<Stage*>& stages, Mesh& mesh, const ShardingPolicy& policy);
+
+}  // namespace tessera

@@ -1,0 +1,132 @@
+#include "parallel/fsdp/bucket_gradient.h"
+
+#include <ATen/ATen.h>
+
+#include "kernels/kernels.h"
+
+namespace tessera {
+namespace {
+
+int64_t bytes_of(int64_t numel, at::ScalarType dtype) {
+  return numel * static_cast<int64_t>(c10::elementSize(dtype));
+}
+
+// `numel` elements at the start of a byte buffer.
+at::Tensor part_of(const at::Tensor& bytes, int64_t offset, int64_t numel, at::ScalarType dtype) {
+  return bytes.narrow(0, offset, bytes_of(numel, dtype)).view(dtype);
+}
+
+}  // namespace
+
+BucketGradient::BucketGradient(Mesh& mesh, const ShardingPolicy& policy, at::ScalarType params,
+                               int64_t numel, int uses)
+    : mesh_(mesh),
+      policy_(policy),
+      params_(params),
+      numel_(numel),
+      uses_(uses),
+      full_(policy.keeps_full_gradients()),
+      direct_(params == master_dtype(params) && uses == 1 &&
+              (full_ || (mesh.dp_shard() == 1 && policy.reduce == GradReduce::kWide))),
+      view_(numel, params) {
+  const int64_t shard = numel / mesh.dp_shard();
+  kept_ = at::zeros({full_ ? numel : shard}, at::TensorOptions().dtype(master_dtype(params)));
+  own_ = full_ ? kept_.narrow(0, mesh.dp_shard_rank() * shard, shard) : kept_;
+  if (direct_) view_.point_at(kept_.data_ptr());
+}
+
+int64_t BucketGradient::slot_bytes() const {
+  return direct_ ? 0 : bytes_of(numel_, params_);
+}
+
+int64_t BucketGradient::staging_numel() const {
+  return full_ && uses_ == 1 ? 0 : own_.numel();
+}
+
+int64_t BucketGradient::wire_bytes() const {
+  if (policy_.reduce == GradReduce::kWide) return 0;
+  return bytes_of(numel_, at::kBFloat16) + bytes_of(own_.numel(), at::kBFloat16);
+}
+
+void BucketGradient::add_to(MemoryLedger& ledger) const {
+  ledger.add(MemoryClass::kGradients, static_cast<int64_t>(kept_.nbytes()));
+}
+
+void BucketGradient::begin(void* slot, bool first) {
+  if (direct_) {
+    if (first) kept_.zero_();
+    return;
+  }
+  begun_ = true;
+  view_.point_at(slot);
+  view_.tensor().zero_();
+}
+
+bool BucketGradient::start_reduce(bool first, bool last, bool single, const at::Tensor& staging,
+                                  const at::Tensor& wire) {
+  begun_ = false;
+  first_ = first;
+  last_ = last;
+  phase_ = Phase::kReduceScatter;
+  if (per_use(single)) {
+    if (direct_) return false;  // a group of one: the sum is there
+    reduce_scatter(view(), staging, wire);
+    return true;
+  }
+  if (!direct_) add_up(kept_, view(), first);
+  if (!last) return false;
+  first_ = true;  // what the reduce-scatter brings is everything
+  reduce_scatter(kept_, own_, wire);
+  return true;
+}
+
+void BucketGradient::add_up(const at::Tensor& to, const at::Tensor& from, bool first) {
+  if (first)
+    kernels::convert(to, from);
+  else
+    kernels::add_into(to, from);
+}
+
+void BucketGradient::reduce_scatter(const at::Tensor& from, const at::Tensor& staging,
+                                    const at::Tensor& wire) {
+  at::Tensor sent = from;
+  arriving_ = first_ ? own_ : staging.narrow(0, 0, own_.numel());
+  if (policy_.reduce != GradReduce::kWide) {
+    if (sent.scalar_type() != at::kBFloat16) {
+      sent = part_of(wire, 0, numel_, at::kBFloat16);
+      kernels::convert(sent, from);
+    }
+    if (policy_.reduce == GradReduce::kBf16)
+      arriving_ = part_of(wire, bytes_of(numel_, at::kBFloat16), own_.numel(), at::kBFloat16);
+  }
+  work_ = mesh_.reduce_group().reduce_scatter(arriving_, sent);
+}
+
+bool BucketGradient::advance() {
+  std::exchange(work_, {}).wait();
+  return next_phase();
+}
+
+bool BucketGradient::next_phase() {
+  if (phase_ == Phase::kReduceScatter) {
+    if (arriving_.defined() && arriving_.data_ptr() != own_.data_ptr())
+      add_up(own_, arriving_, first_);
+    arriving_ = at::Tensor();
+    // A bucket of several uses may be in its next backward pass already.
+    if (!direct_ && !begun_) view_.release(nullptr);
+    if (last_ && mesh_.dp_replicate() > 1) {
+      phase_ = Phase::kAllReduce;
+      work_ = mesh_.replicate_group().all_reduce(own_, ReduceOp::kSum);
+      return true;
+    }
+  }
+  if (last_ && phase_ != Phase::kAllGather && policy_.zero == 0 && mesh_.dp_shard() > 1) {
+    phase_ = Phase::kAllGather;
+    work_ = mesh_.reduce_group().all_gather(kept_, own_);
+    return true;
+  }
+  phase_ = Phase::kIdle;
+  return false;
+}
+
+}  // namespace tessera

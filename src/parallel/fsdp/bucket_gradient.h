@@ -1,0 +1,89 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+#include "parallel/fsdp/repointable_tensor.h"
+#include "parallel/fsdp/sharding_policy.h"
+#include "parallel/memory_ledger.h"
+#include "parallel/mesh.h"
+
+namespace tessera {
+
+// Where a backward pass stands in its step.
+struct MicroStep {
+  bool first = true;  // the first micro-batch: gradients start at zero
+  bool last = true;   // the last: afterwards they are complete
+};
+
+// clang-format off
+// The gradient of one bucket: what the backward pass adds into, what stays over the micro-batches
+// of a step, and the way from one to the other over ranks.
+//
+//   backward adds into   view()           a ring slot, or the kept gradient itself (direct)
+//   kept over the step   full or shard    in the master's dtype; ShardingPolicy says which
+//   the way              reduce-scatter over dp_shard -> all-reduce of the shard over dp_replicate
+//                        -> at zero 0 all-gather over dp_shard
+//
+// A bucket that several stages use is reduced once for each use, in every stage of ZeRO alike, so
+// that all give the same bits; only where gradients are kept in full over several micro-batches are
+// the uses added up before.
+// clang-format on
+class BucketGradient {
+ public:
+  // numel: of the bucket; uses: how many stages read it.
+  BucketGradient(Mesh& mesh, const ShardingPolicy& policy, at::ScalarType params, int64_t numel,
+                 int uses);
+
+  // [numel], what the backward pass sees.
+  const at::Tensor& view() const { return view_.tensor(); }
+  // What the optimizer reads once the step's reductions are done: this rank's shard, at zero 0 all.
+  const at::Tensor& kept() const { return policy_.zero == 0 ? kept_ : own_; }
+
+  int64_t slot_bytes() const;
+  // Elements of the master's dtype that start_reduce() needs as staging.
+  int64_t staging_numel() const;
+  // Bytes that it needs besides to convert what travels.
+  int64_t wire_bytes() const;
+  void add_to(MemoryLedger& ledger) const;
+
+  // Before a backward pass. first: nothing of this step is in the gradient yet.
+  void begin(void* slot, bool first);
+  // After it. last: nothing more comes in this step; single: the step has one micro-batch. False
+  // if no operation was started. advance() follows in any case.
+  bool start_reduce(bool first, bool last, bool single, const at::Tensor& staging,
+                    const at::Tensor& wire);
+  // Waits for the operation on its way and starts the next one; false when none is left. After the
+  // first call the slot is free.
+  bool advance();
+  // Error path: blocks until nothing touches this rank's memory, which an abort must end.
+  Work& work() { return work_; }
+
+ private:
+  enum class Phase { kIdle, kReduceScatter, kAllReduce, kAllGather };
+
+  bool per_use(bool single) const { return !full_ || (uses_ > 1 && single); }
+  void add_up(const at::Tensor& to, const at::Tensor& from, bool first);
+  void reduce_scatter(const at::Tensor& from, const at::Tensor& staging, const at::Tensor& wire);
+  bool next_phase();
+
+  Mesh& mesh_;
+  ShardingPolicy policy_;
+  at::ScalarType params_;
+  int64_t numel_;
+  int uses_;
+  bool full_;        // kept_ holds the whole bucket
+  bool direct_;      // the backward pass adds into kept_
+  at::Tensor kept_;  // [numel] or [numel / dp_shard]
+  at::Tensor own_;   // this rank's shard of it
+  RepointableTensor view_;
+  Work work_;
+  Phase phase_ = Phase::kIdle;
+  bool first_ = true;
+  bool last_ = true;
+  bool begun_ = false;   // a backward pass adds into view() now
+  at::Tensor arriving_;  // where the reduce-scatter writes
+};
+
+}  // namespace tessera

@@ -1,0 +1,197 @@
+// The same numbers whatever the layout: every mesh up to 8 ranks x every stage of ZeRO x
+// accumulation x recompute x tied and untied embeddings, against one rank; and the stages of ZeRO
+// against each other, bit for bit. Ranks are threads, and every run is the real train().
+#include <gtest/gtest.h>
+
+#include "training/tiny_run.h"
+
+namespace tessera {
+namespace {
+
+constexpr int64_t kSteps = 5;
+
+// Only the order of additions differs. Weights: of their scale after five AdamW steps (tiny_run.h).
+struct Tolerance {
+  double metrics;
+  double weights;
+};
+constexpr Tolerance kFp32{1e-5, 2e-5};
+constexpr Tolerance kFp64{1e-12, 1e-9};
+
+struct Mesh3 {
+  int dp_replicate, dp_shard, tp;
+  std::string text() const {
+    return std::to_string(dp_replicate) + "x" + std::to_string(dp_shard) + "x" + std::to_string(tp);
+  }
+};
+
+std::vector<Mesh3> meshes() {
+  std::vector<Mesh3> all;
+  for (int replicate : {1, 2, 4})
+    for (int shard : {1, 2, 4})
+      for (int tp : {1, 2, 4})
+        if (replicate * shard * tp <= 8) all.push_back({replicate, shard, tp});
+  return all;
+}
+
+// A smaller model than the other tests': there are hundreds of runs.
+Config grid_config(const TemporaryFolder& folder, const std::string& name, const Mesh3& mesh,
+                   bool tied, ParamsDtype dtype) {
+  Config config = tiny_config(folder, name);
+  config.model.hidden_size = 32;
+  config.model.intermediate_size = 48;
+  config.model.num_attention_heads = 4;
+  config.model.tie_word_embeddings = tied;
+  config.parallel.dp_replicate = mesh.dp_replicate;
+  config.parallel.dp_shard = mesh.dp_shard;
+  config.parallel.tp = mesh.tp;
+  config.precision.params = dtype;
+  config.data.seq_len = 8;
+  config.training.steps = kSteps;
+  config.training.global_batch_size = 24;
+  config.training.micro_batch_size = 24;
+  return config;
+}
+
+struct Point {
+  bool tied;
+  ParamsDtype dtype;
+};
+
+class Grid : public testing::TestWithParam<std::tuple<int, Point>> {};
+
+TEST_P(Grid, EqualsOneRank) {
+  const auto [zero, point] = GetParam();
+  const Tolerance tolerance = point.dtype == ParamsDtype::kFp64 ? kFp64 : kFp32;
+  TemporaryFolder folder;
+  const Config one = grid_config(folder, "one", {1, 1, 1}, point.tied, point.dtype);
+  const TinyRun reference = run(one);
+  const auto weights = read_states(one, kSteps);
+  ASSERT_LT(reference.steps.back().at("loss").get<double>(),
+            reference.steps.front().at("loss").get<double>());
+  int number = 0;
+  for (const Mesh3& mesh : meshes()) {
+    for (int accumulation : {1, 3}) {
+      for (Recompute recompute : {Recompute::kNone, Recompute::kFull}) {
+        SCOPED_TRACE(mesh.text() + " accumulation " + std::to_string(accumulation) +
+                     (recompute == Recompute::kFull ? " recompute" : ""));
+        Config config =
+            grid_config(folder, std::to_string(number++), mesh, point.tied, point.dtype);
+        config.parallel.zero = zero;
+        config.memory.recompute = recompute;
+        config.training.micro_batch_size = 24 / (mesh.dp_replicate * mesh.dp_shard * accumulation);
+        config.debug.poison_released = true;
+        const TinyRun result = run(config);
+        expect_close(result, reference, tolerance.metrics);
+        expect_weights_close(read_states(config, kSteps), weights, kSteps, tolerance.weights);
+        std::filesystem::remove_all(config.run.dir);
+        if (HasFailure()) return;
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Layouts, Grid,
+                         testing::Combine(testing::Values(0, 1, 2, 3),
+                                          testing::Values(Point{false, ParamsDtype::kFp32})),
+                         [](const auto& test) {
+                           const Point& point = std::get<1>(test.param);
+                           return "zero" + std::to_string(std::get<0>(test.param)) +
+                                  (point.tied ? "_tied" : "_untied") +
+                                  (point.dtype == ParamsDtype::kFp64 ? "_fp64" : "_fp32");
+                         });
+
+// Without accumulation all sums have one order, so nothing differs at all.
+class Bits : public testing::TestWithParam<std::tuple<bool, ParamsDtype>> {};
+
+TEST_P(Bits, AreTheSameAtEveryStageOfZero) {
+  const auto [tied, dtype] = GetParam();
+  TemporaryFolder folder;
+  for (const Mesh3& mesh : meshes()) {
+    TinyRun reference;
+    std::map<std::string, std::vector<double>> states;
+    for (int zero : {3, 2, 1, 0}) {
+      SCOPED_TRACE(mesh.text() + " zero " + std::to_string(zero));
+      Config config = grid_config(folder, mesh.text() + std::to_string(zero), mesh, tied, dtype);
+      config.parallel.zero = zero;
+      config.training.micro_batch_size = 24 / (mesh.dp_replicate * mesh.dp_shard);
+      const TinyRun result = run(config);
+      const auto found = read_states(config, kSteps);
+      if (zero == 3) {
+        reference = result;
+        states = found;
+      }
+      expect_identical(result, reference);
+      EXPECT_EQ(found, states);
+      if (HasFailure()) return;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Layouts, Bits,
+                         testing::Combine(testing::Values(false),
+                                          testing::Values(ParamsDtype::kFp32, ParamsDtype::kBf16)),
+                         [](const auto& test) {
+                           return std::string(std::get<0>(test.param) ? "tied" : "untied") +
+                                  (std::get<1>(test.param) == ParamsDtype::kBf16 ? "_bf16"
+                                                                                 : "_fp32");
+                         });
+
+// What changes when and where communication runs, but no number.
+TEST(Schedule, ChangesNoBit) {
+  TemporaryFolder folder;
+  const auto config_of = [&](const std::string& name) {
+    Config config = grid_config(folder, name, {2, 2, 1}, /*tied=*/false, ParamsDtype::kFp32);
+    config.training.micro_batch_size = 2;  // three micro-batches
+    return config;
+  };
+  const Config plain = config_of("plain");
+  const TinyRun reference = run(plain);
+  const auto states = read_states(plain, kSteps);
+  const auto check = [&](const std::string& name, const std::function<void(Config&)>& change) {
+    SCOPED_TRACE(name);
+    Config config = config_of(name);
+    config.debug.poison_released = true;
+    change(config);
+    expect_identical(run(config), reference);
+    EXPECT_EQ(read_states(config, kSteps), states);
+  };
+  check("serial", [](Config& c) { c.debug.overlap = false; });
+  check("prefetch-0", [](Config& c) { c.parallel.prefetch = 0; });
+  check("prefetch-2", [](Config& c) { c.parallel.prefetch = 2; });
+  check("reshard-never", [](Config& c) { c.parallel.reshard_after_forward = kReshardNever; });
+  check("reshard-2", [](Config& c) { c.parallel.reshard_after_forward = 2; });
+  check("recompute", [](Config& c) { c.memory.recompute = Recompute::kFull; });
+  check("recompute-every-2", [](Config& c) {
+    c.memory.recompute = Recompute::kFull;
+    c.memory.recompute_every = 2;
+  });
+  check("zero-2", [](Config& c) { c.parallel.zero = 2; });
+  check("checked", [](Config& c) { c.debug.check_collectives = true; });
+}
+
+// Gradients kept in full over the micro-batches: another order of sums, the same numbers.
+TEST(Schedule, OneReductionAStepEqualsOneAMicroBatch) {
+  TemporaryFolder folder;
+  for (bool tied : {false}) {
+    const auto config_of = [&](const std::string& name) {
+      Config config =
+          grid_config(folder, name + (tied ? "-tied" : ""), {2, 2, 1}, tied, ParamsDtype::kFp32);
+      config.training.micro_batch_size = 2;
+      return config;
+    };
+    const Config plain = config_of("plain");
+    const TinyRun reference = run(plain);
+    for (int zero : {2, 3}) {
+      Config config = config_of("once-" + std::to_string(zero));
+      config.parallel.zero = zero;
+      config.parallel.reduce_per_micro_batch = AutoFlag::kFalse;
+      expect_close(run(config), reference, kFp32.metrics);
+      expect_weights_close(read_states(config, kSteps), read_states(plain, kSteps), kSteps,
+                           kFp32.weights);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tessera
