@@ -84,11 +84,6 @@ void check_model(const LlamaConfig& m) {
               "would: {}",
               m.num_key_value_heads, m.num_attention_heads, divisors(m.num_attention_heads));
   }
-  if (m.tie_word_embeddings) {
-    fail_user("config",
-              "model.tie_word_embeddings: true; tied embeddings are not supported yet, only false "
-              "is");
-  }
 }
 
 void check_zero(const ParallelSection& p) {

@@ -35,6 +35,7 @@ IntegerValue integer_or(const char* word, std::optional<int64_t>& member, int64_
 RealRange above(double min) {
   return {.min = min, .above_min = true};
 }
+constexpr RealRange kRate{.min = 0, .max = 1, .below_max = true};
 RealRange at_least(double min) {
   return {.min = min};
 }
@@ -118,7 +119,7 @@ Section model_section(LlamaConfig& m) {
                FlagValue{&m.tie_word_embeddings},
                false,
                kMathematics,
-               "Output layer and embedding share their weights (not supported yet).",
+               "Output layer and embedding share their weights.",
                {}},
               {"initializer_range",
                RealValue{&m.initializer_range, at_least(0)},
@@ -126,6 +127,24 @@ Section model_section(LlamaConfig& m) {
                kMathematics,
                "Standard deviation of the initial weights.",
                {"init_method_std"}},
+              {"attention_dropout",
+               RealValue{&m.attention_dropout, kRate},
+               false,
+               kMathematics,
+               "Part of the attention probabilities that is dropped in training.",
+               {"attn_dropout", "attn_pdrop"}},
+              {"hidden_dropout",
+               RealValue{&m.hidden_dropout, kRate},
+               false,
+               kMathematics,
+               "Part of what each layer adds to the residual stream that is dropped in training.",
+               {"resid_pdrop", "hidden_dropout_prob", "residual_dropout"}},
+              {"embedding_dropout",
+               RealValue{&m.embedding_dropout, kRate},
+               false,
+               kMathematics,
+               "Part of the embedding's output that is dropped in training.",
+               {"embd_pdrop"}},
           }};
 }
 
@@ -287,7 +306,7 @@ std::vector<Section> describe(Config& c) {
             integer(c.run.seed, 0, std::numeric_limits<int64_t>::max()),
             false,
             kMathematics,
-            "Names the initial weights and the order of samples.",
+            "Names the initial weights, the order of samples and the dropout masks.",
             {}},
            {"threads",
             integer_or("auto", c.run.threads, 1, 1024),

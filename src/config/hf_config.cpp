@@ -31,6 +31,7 @@ class HfReader {
     model.rms_norm_eps = has("rms_norm_eps") ? number(json_, "rms_norm_eps") : 1.0e-6;
     model.initializer_range = has("initializer_range") ? number(json_, "initializer_range") : 0.02;
     model.tie_word_embeddings = flag("tie_word_embeddings");
+    model.attention_dropout = attention_dropout();
     check_head_dim(model);
     return model;
   }
@@ -65,6 +66,14 @@ class HfReader {
     return json_[key].get<bool>();
   }
 
+  double attention_dropout() const {
+    if (!has("attention_dropout")) return 0.0;
+    const double p = number(json_, "attention_dropout");
+    if (!(p >= 0 && p < 1))
+      refuse("attention_dropout", json_["attention_dropout"], "must be at least 0 and below 1");
+    return p;
+  }
+
   void check_network() const {
     if (!has("model_type") || json_["model_type"] != "llama") {
       refuse("model_type", json_.value("model_type", nlohmann::json()),
@@ -75,9 +84,6 @@ class HfReader {
     }
     for (const char* key : {"attention_bias", "mlp_bias"}) {
       if (flag(key)) refuse(key, json_[key], "linear layers with a bias are not supported");
-    }
-    if (has("attention_dropout") && json_["attention_dropout"] != 0) {
-      refuse("attention_dropout", json_["attention_dropout"], "only 0 is supported");
     }
     if (has("partial_rotary_factor") && json_["partial_rotary_factor"] != 1) {
       refuse("partial_rotary_factor", json_["partial_rotary_factor"], "only 1 is supported");

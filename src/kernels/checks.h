@@ -22,11 +22,6 @@ void check_shape(const char* kernel, Argument argument, at::IntArrayRef expected
 void check_dim(const char* kernel, Argument argument, int64_t expected);
 void check_numel(const char* kernel, Argument argument, int64_t expected);
 
-// The dtype of the fp32 numbers beside a tensor: fp64 for fp64, else fp32.
-inline at::ScalarType wide_dtype(at::ScalarType dtype) {
-  return dtype == at::kDouble ? at::kDouble : at::kFloat;
-}
-
 template <typename T>
 struct Type {
   using type = T;
@@ -34,9 +29,9 @@ struct Type {
 
 [[noreturn]] void fail_dtype(const char* kernel, at::ScalarType dtype, const char* allowed);
 
-// Calls body(Type<T>{}) with the type of an activation: float, double or c10::BFloat16.
+// Calls body(Type<T>{}) with the type of an activation: float, double, c10::BFloat16 or c10::Half.
 template <typename Body>
-void with_activation_type(const char* kernel, at::ScalarType dtype, Body body) {
+void with_any_type(const char* kernel, at::ScalarType dtype, Body body) {
   switch (dtype) {
     case at::kFloat:
       return body(Type<float>{});
@@ -44,19 +39,23 @@ void with_activation_type(const char* kernel, at::ScalarType dtype, Body body) {
       return body(Type<double>{});
     case at::kBFloat16:
       return body(Type<c10::BFloat16>{});
+    case at::kHalf:
+      return body(Type<c10::Half>{});
     default:
-      fail_dtype(kernel, dtype, "Float, Double, BFloat16");
+      fail_dtype(kernel, dtype, "Float, Double, BFloat16, Half");
   }
 }
 
-// As above, and c10::Half.
+// Calls body(Type<T>{}, Type<W>{}) with the types of an activation and of a weight that is of the
+// same type or, beside halves, fp32.
 template <typename Body>
-void with_any_type(const char* kernel, at::ScalarType dtype, Body body) {
-  if (dtype == at::kHalf) return body(Type<c10::Half>{});
-  if (dtype == at::kFloat || dtype == at::kDouble || dtype == at::kBFloat16) {
-    return with_activation_type(kernel, dtype, body);
-  }
-  fail_dtype(kernel, dtype, "Float, Double, BFloat16, Half");
+void with_weight_type(const char* kernel, at::ScalarType dtype, at::ScalarType weight, Body body) {
+  with_any_type(kernel, dtype, [&](auto type) {
+    if constexpr (sizeof(typename decltype(type)::type) == 2) {
+      if (weight == at::kFloat) return body(type, Type<float>{});
+    }
+    body(type, type);
+  });
 }
 
 // Calls body(Type<T>{}) with float or double.

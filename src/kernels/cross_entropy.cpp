@@ -72,7 +72,7 @@ void sum_rows(const T* logits, const W* row_max, const int64_t* targets, int64_t
 
 template <typename T, typename W = hn::TFromD<LanesOf<T>>>
 void gradient_rows(T* logits, const W* row_max, const W* sum_exp, const int64_t* targets,
-                   int64_t vocab_start, const float* weight, int64_t width, int64_t begin,
+                   int64_t vocab_start, const W* weight, int64_t width, int64_t begin,
                    int64_t end) {
   const LanesOf<T> d;
   for (int64_t row = begin; row < end; ++row) {
@@ -81,7 +81,7 @@ void gradient_rows(T* logits, const W* row_max, const W* sum_exp, const int64_t*
       std::memset(static_cast<void*>(l), 0, static_cast<size_t>(width) * sizeof(T));
       continue;
     }
-    const W w = static_cast<W>(weight[row]);
+    const W w = weight[row];
     const W shift = shift_of(row_max[row]);
     const W scale = sum_exp[row] == 0 ? W(0) : w / sum_exp[row];
     const int64_t target = targets[row] - vocab_start;
@@ -104,7 +104,7 @@ void gradient_rows(T* logits, const W* row_max, const W* sum_exp, const int64_t*
 
 void max_target(at::ScalarType dtype, const void* logits, void* row_max, int64_t width,
                 int64_t begin, int64_t end) {
-  with_activation_type("cross_entropy_max", dtype, [&](auto type) {
+  with_any_type("cross_entropy_max", dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     using W = hn::TFromD<LanesOf<T>>;
     max_rows(static_cast<const T*>(logits), static_cast<W*>(row_max), width, begin, end);
@@ -114,7 +114,7 @@ void max_target(at::ScalarType dtype, const void* logits, void* row_max, int64_t
 void sums_target(at::ScalarType dtype, const void* logits, const void* row_max,
                  const int64_t* targets, int64_t vocab_start, void* sum_exp, void* target_logit,
                  int64_t width, int64_t begin, int64_t end) {
-  with_activation_type("cross_entropy_sums", dtype, [&](auto type) {
+  with_any_type("cross_entropy_sums", dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     using W = hn::TFromD<LanesOf<T>>;
     sum_rows(static_cast<const T*>(logits), static_cast<const W*>(row_max), targets, vocab_start,
@@ -123,13 +123,14 @@ void sums_target(at::ScalarType dtype, const void* logits, const void* row_max,
 }
 
 void gradient_target(at::ScalarType dtype, void* logits, const void* row_max, const void* sum_exp,
-                     const int64_t* targets, int64_t vocab_start, const float* weight,
-                     int64_t width, int64_t begin, int64_t end) {
-  with_activation_type("cross_entropy_gradient", dtype, [&](auto type) {
+                     const int64_t* targets, int64_t vocab_start, const void* weight, int64_t width,
+                     int64_t begin, int64_t end) {
+  with_any_type("cross_entropy_gradient", dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     using W = hn::TFromD<LanesOf<T>>;
     gradient_rows(static_cast<T*>(logits), static_cast<const W*>(row_max),
-                  static_cast<const W*>(sum_exp), targets, vocab_start, weight, width, begin, end);
+                  static_cast<const W*>(sum_exp), targets, vocab_start,
+                  static_cast<const W*>(weight), width, begin, end);
   });
 }
 
@@ -191,15 +192,14 @@ void cross_entropy_gradient(const at::Tensor& logits, const at::Tensor& row_max,
                             const at::Tensor& sum_exp, const at::Tensor& targets,
                             int64_t vocab_start, const at::Tensor& weight) {
   constexpr const char* kName = "cross_entropy_gradient";
-  check_contiguous_cpu(kName, {{"targets", targets}, {"weight", weight}});
-  check_rows(kName, logits, {{"row_max", row_max}, {"sum_exp", sum_exp}}, targets);
-  check_shape(kName, {"weight", weight}, {logits.size(0)});
-  check_dtype(kName, {"weight", weight}, at::kFloat);
+  check_contiguous_cpu(kName, {{"targets", targets}});
+  check_rows(kName, logits, {{"row_max", row_max}, {"sum_exp", sum_exp}, {"weight", weight}},
+             targets);
   const auto kernel = HWY_DYNAMIC_DISPATCH(gradient_target);
   for_ranges(logits.size(0), grain_rows(logits.size(1)), [&](int64_t begin, int64_t end) {
     kernel(logits.scalar_type(), logits.data_ptr(), row_max.const_data_ptr(),
            sum_exp.const_data_ptr(), targets.const_data_ptr<int64_t>(), vocab_start,
-           weight.const_data_ptr<float>(), logits.size(1), begin, end);
+           weight.const_data_ptr(), logits.size(1), begin, end);
   });
 }
 

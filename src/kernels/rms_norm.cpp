@@ -25,10 +25,20 @@ HWY_INLINE hn::TFromD<D> sum_of(D d, const hn::Vec<D> (&v)[4]) {
   return sum_of(d, hn::Add(hn::Add(v[0], v[1]), hn::Add(v[2], v[3])));
 }
 
+template <typename T, typename V, typename W = hn::TFromD<LanesOf<T>>>
+HWY_INLINE void scale_row(const T* x, const V* weight, W rstd, T* y, int64_t width) {
+  const LanesOf<T> d;
+  const auto scale = hn::Set(d, rstd);
+  for_lanes<1>(d, 0, width, [&](int64_t i, auto part, int) TESSERA_BODY {
+    const auto v = hn::Mul(load(d, x + i, part), scale);
+    store(d, hn::Mul(v, load(d, weight + i, part)), y + i, part);
+  });
+}
+
 // Two passes over a row, which stays in the cache between them. What is normalised is the sum as it
 // is stored, rounded to T, so that backward sees the same numbers.
-template <typename T, typename W = hn::TFromD<LanesOf<T>>>
-void forward_rows(const T* x, const T* residual, const T* weight, double eps, T* y, W* rstd, T* sum,
+template <typename T, typename V, typename W = hn::TFromD<LanesOf<T>>>
+void forward_rows(const T* x, const T* residual, const V* weight, double eps, T* y, W* rstd, T* sum,
                   int64_t width, int64_t begin, int64_t end) {
   const LanesOf<T> d;
   for (int64_t row = begin; row < end; ++row) {
@@ -52,19 +62,22 @@ void forward_rows(const T* x, const T* residual, const T* weight, double eps, T*
     }
     const double mean = static_cast<double>(sum_of(d, squares)) / static_cast<double>(width);
     rstd[row] = static_cast<W>(1 / std::sqrt(mean + eps));
-    const auto scale = hn::Set(d, rstd[row]);
-    T* out = y + row * width;
-    for_lanes<1>(d, 0, width, [&](int64_t i, auto part, int) TESSERA_BODY {
-      const auto v = hn::Mul(load(d, in + i, part), scale);
-      store(d, hn::Mul(v, load(d, weight + i, part)), out + i, part);
-    });
+    scale_row(in, weight, rstd[row], y + row * width, width);
+  }
+}
+
+template <typename T, typename V, typename W = hn::TFromD<LanesOf<T>>>
+void apply_rows(const T* x, const V* weight, const W* rstd, T* y, int64_t width, int64_t begin,
+                int64_t end) {
+  for (int64_t row = begin; row < end; ++row) {
+    scale_row(x + row * width, weight, rstd[row], y + row * width, width);
   }
 }
 
 // With n = x * rstd: dx = rstd * (w dy - n mean(w dy n)) + dresidual, and dw += dy n for the rows
 // of the range, into dweight [width] of fp32 (fp64 for fp64).
-template <typename T, typename W = hn::TFromD<LanesOf<T>>>
-void backward_rows(const T* dy, const T* x, const T* weight, const W* rstd, const T* dresidual,
+template <typename T, typename V, typename W = hn::TFromD<LanesOf<T>>>
+void backward_rows(const T* dy, const T* x, const V* weight, const W* rstd, const T* dresidual,
                    T* dx, W* dweight, int64_t width, int64_t begin, int64_t end) {
   const LanesOf<T> d;
   for (int64_t row = begin; row < end; ++row) {
@@ -113,27 +126,42 @@ void add_partials(const W* partial, int64_t blocks, T* dweight, int64_t width) {
   });
 }
 
-void forward_target(at::ScalarType dtype, const void* x, const void* residual, const void* weight,
-                    double eps, void* y, void* rstd, void* sum, int64_t width, int64_t begin,
-                    int64_t end) {
-  with_activation_type("rms_norm_forward", dtype, [&](auto type) {
+void forward_target(at::ScalarType dtype, const void* x, const void* residual,
+                    at::ScalarType weight_dtype, const void* weight, double eps, void* y,
+                    void* rstd, void* sum, int64_t width, int64_t begin, int64_t end) {
+  with_weight_type("rms_norm_forward", dtype, weight_dtype, [&](auto type, auto weight_type) {
     using T = typename decltype(type)::type;
+    using V = typename decltype(weight_type)::type;
     using W = hn::TFromD<LanesOf<T>>;
     forward_rows(static_cast<const T*>(x), static_cast<const T*>(residual),
-                 static_cast<const T*>(weight), eps, static_cast<T*>(y), static_cast<W*>(rstd),
+                 static_cast<const V*>(weight), eps, static_cast<T*>(y), static_cast<W*>(rstd),
                  static_cast<T*>(sum), width, begin, end);
   });
 }
 
-// Rows [begin, end); the partial sums of the block go to partial + offset.
-void backward_target(at::ScalarType dtype, const void* dy, const void* x, const void* weight,
-                     const void* rstd, const void* dresidual, void* dx, void* partial,
-                     int64_t offset, int64_t width, int64_t begin, int64_t end) {
-  with_activation_type("rms_norm_backward", dtype, [&](auto type) {
+void apply_target(at::ScalarType dtype, const void* x, at::ScalarType weight_dtype,
+                  const void* weight, const void* rstd, void* y, int64_t width, int64_t begin,
+                  int64_t end) {
+  with_weight_type("rms_norm_apply", dtype, weight_dtype, [&](auto type, auto weight_type) {
     using T = typename decltype(type)::type;
+    using V = typename decltype(weight_type)::type;
+    using W = hn::TFromD<LanesOf<T>>;
+    apply_rows(static_cast<const T*>(x), static_cast<const V*>(weight), static_cast<const W*>(rstd),
+               static_cast<T*>(y), width, begin, end);
+  });
+}
+
+// Rows [begin, end); the partial sums of the block go to partial + offset.
+void backward_target(at::ScalarType dtype, const void* dy, const void* x,
+                     at::ScalarType weight_dtype, const void* weight, const void* rstd,
+                     const void* dresidual, void* dx, void* partial, int64_t offset, int64_t width,
+                     int64_t begin, int64_t end) {
+  with_weight_type("rms_norm_backward", dtype, weight_dtype, [&](auto type, auto weight_type) {
+    using T = typename decltype(type)::type;
+    using V = typename decltype(weight_type)::type;
     using W = hn::TFromD<LanesOf<T>>;
     backward_rows(static_cast<const T*>(dy), static_cast<const T*>(x),
-                  static_cast<const T*>(weight), static_cast<const W*>(rstd),
+                  static_cast<const V*>(weight), static_cast<const W*>(rstd),
                   static_cast<const T*>(dresidual), static_cast<T*>(dx),
                   static_cast<W*>(partial) + offset, width, begin, end);
   });
@@ -141,7 +169,7 @@ void backward_target(at::ScalarType dtype, const void* dy, const void* x, const 
 
 void add_partials_target(at::ScalarType dtype, const void* partial, int64_t blocks, void* dweight,
                          int64_t width) {
-  with_activation_type("rms_norm_backward", dtype, [&](auto type) {
+  with_any_type("rms_norm_backward", dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     using W = hn::TFromD<LanesOf<T>>;
     add_partials(static_cast<const W*>(partial), blocks, static_cast<T*>(dweight), width);
@@ -179,7 +207,7 @@ void check_rows(const char* kernel, const at::Tensor& x, const at::Tensor& weigh
   check_contiguous_cpu(kernel, {{"x", x}, {"weight", weight}, {"rstd", rstd}});
   check_dim(kernel, {"x", x}, 2);
   check_shape(kernel, {"weight", weight}, {x.size(1)});
-  check_dtype(kernel, {"weight", weight}, x.scalar_type());
+  check_dtype_in(kernel, {"weight", weight}, {x.scalar_type(), wide_dtype(x.scalar_type())});
   check_shape(kernel, {"rstd", rstd}, {x.size(0)});
   check_dtype(kernel, {"rstd", rstd}, wide_dtype(x.scalar_type()));
 }
@@ -187,6 +215,7 @@ void check_rows(const char* kernel, const at::Tensor& x, const at::Tensor& weigh
 }  // namespace
 
 HWY_EXPORT(forward_target);
+HWY_EXPORT(apply_target);
 HWY_EXPORT(backward_target);
 HWY_EXPORT(add_partials_target);
 
@@ -204,8 +233,20 @@ void rms_norm_forward(const at::Tensor& x, const at::Tensor& residual_in, const 
   const auto kernel = HWY_DYNAMIC_DISPATCH(forward_target);
   const void* residual = data_or_null(residual_in);
   for_ranges(x.size(0), grain_rows(x.size(1)), [&](int64_t begin, int64_t end) {
-    kernel(x.scalar_type(), x.const_data_ptr(), residual, weight.const_data_ptr(), eps,
-           y.data_ptr(), rstd.data_ptr(), sum, x.size(1), begin, end);
+    kernel(x.scalar_type(), x.const_data_ptr(), residual, weight.scalar_type(),
+           weight.const_data_ptr(), eps, y.data_ptr(), rstd.data_ptr(), sum, x.size(1), begin, end);
+  });
+}
+
+void rms_norm_apply(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& rstd,
+                    const at::Tensor& y) {
+  constexpr const char* kName = "rms_norm_apply";
+  check_rows(kName, x, weight, rstd);
+  check_like(kName, x, {{"y", y}});
+  const auto kernel = HWY_DYNAMIC_DISPATCH(apply_target);
+  for_ranges(x.size(0), grain_rows(x.size(1)), [&](int64_t begin, int64_t end) {
+    kernel(x.scalar_type(), x.const_data_ptr(), weight.scalar_type(), weight.const_data_ptr(),
+           rstd.const_data_ptr(), y.data_ptr(), x.size(1), begin, end);
   });
 }
 
@@ -215,7 +256,7 @@ void rms_norm_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tens
   constexpr const char* kName = "rms_norm_backward";
   check_rows(kName, x, weight, rstd);
   check_like(kName, x, {{"dy", dy}, {"dx", dx}});
-  check_like(kName, weight, {{"dweight", dweight}});
+  if (dweight.defined()) check_like(kName, weight, {{"dweight", dweight}});
   if (dresidual.defined()) check_like(kName, x, {{"dresidual", dresidual}});
   const int64_t rows = x.size(0), width = x.size(1);
   if (rows == 0) return;
@@ -227,13 +268,15 @@ void rms_norm_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tens
   const void* residual = data_or_null(dresidual);
   for_ranges(blocks, 1, [&](int64_t first, int64_t last) {
     for (int64_t b = first; b < last; ++b) {
-      kernel(dtype, dy.const_data_ptr(), x.const_data_ptr(), weight.const_data_ptr(),
-             rstd.const_data_ptr(), residual, dx.data_ptr(), partial.data_ptr(), b * width, width,
-             b * per_block, std::min(rows, (b + 1) * per_block));
+      kernel(dtype, dy.const_data_ptr(), x.const_data_ptr(), weight.scalar_type(),
+             weight.const_data_ptr(), rstd.const_data_ptr(), residual, dx.data_ptr(),
+             partial.data_ptr(), b * width, width, b * per_block,
+             std::min(rows, (b + 1) * per_block));
     }
   });
+  if (!dweight.defined()) return;
   HWY_DYNAMIC_DISPATCH(add_partials_target)
-  (dtype, partial.const_data_ptr(), blocks, dweight.data_ptr(), width);
+  (dweight.scalar_type(), partial.const_data_ptr(), blocks, dweight.data_ptr(), width);
 }
 
 }  // namespace tessera::kernels

@@ -32,14 +32,14 @@ HWY_BEFORE_NAMESPACE();
 namespace tessera::kernels::HWY_NAMESPACE {
 namespace {
 
-template <bool kInverse, typename T>
-void rotate_rows(T* x, const float* cos, const float* sin, const RopeShape& shape, int64_t begin,
+template <bool kInverse, typename T, typename Table>
+void rotate_rows(T* x, const Table* cos, const Table* sin, const RopeShape& shape, int64_t begin,
                  int64_t end) {
   const LanesOf<T> d;
   for (int64_t row = begin; row < end; ++row) {
     const int64_t position = row % shape.positions;
-    const float* c_row = cos + position * shape.half;
-    const float* s_row = sin + position * shape.half;
+    const Table* c_row = cos + position * shape.half;
+    const Table* s_row = sin + position * shape.half;
     for (int64_t head = 0; head < shape.heads; ++head) {
       T* first = x + row * shape.stride + head * 2 * shape.half;
       T* second = first + shape.half;
@@ -60,9 +60,10 @@ void rotate_rows(T* x, const float* cos, const float* sin, const RopeShape& shap
   }
 }
 
-void rope_target(at::ScalarType dtype, void* x, const float* cos, const float* sin,
-                 const RopeShape& shape, bool inverse, int64_t begin, int64_t end) {
-  with_activation_type("rope_in_place", dtype, [&](auto type) {
+template <typename Table>
+void rotate(at::ScalarType dtype, void* x, const Table* cos, const Table* sin,
+            const RopeShape& shape, bool inverse, int64_t begin, int64_t end) {
+  with_any_type("rope_in_place", dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     if (inverse) {
       rotate_rows<true>(static_cast<T*>(x), cos, sin, shape, begin, end);
@@ -70,6 +71,19 @@ void rope_target(at::ScalarType dtype, void* x, const float* cos, const float* s
       rotate_rows<false>(static_cast<T*>(x), cos, sin, shape, begin, end);
     }
   });
+}
+
+void rope_target(at::ScalarType dtype, void* x, at::ScalarType table, const void* cos,
+                 const void* sin, const RopeShape& shape, bool inverse, int64_t begin,
+                 int64_t end) {
+  if (table == at::kBFloat16) {
+    using Table = c10::BFloat16;
+    rotate(dtype, x, static_cast<const Table*>(cos), static_cast<const Table*>(sin), shape, inverse,
+           begin, end);
+  } else {
+    rotate(dtype, x, static_cast<const float*>(cos), static_cast<const float*>(sin), shape, inverse,
+           begin, end);
+  }
 }
 
 }  // namespace
@@ -96,16 +110,17 @@ void rope_in_place(const at::Tensor& x, int64_t heads, int64_t head_dim, const a
   if (cos.size(0) < 1)
     fail("kernels", "rope_in_place: cos has no rows; it must have one a position");
   for (const Argument& table : {Argument{"cos", cos}, Argument{"sin", sin}}) {
-    check_dtype("rope_in_place", table, at::kFloat);
+    check_dtype_in("rope_in_place", table, {at::kFloat, at::kBFloat16});
+    check_dtype("rope_in_place", table, cos.scalar_type());
     check_shape("rope_in_place", table, {cos.size(0), head_dim / 2});
   }
   const RopeShape shape{x.size(1), heads, head_dim / 2, cos.size(0)};
   const auto kernel = HWY_DYNAMIC_DISPATCH(rope_target);
   void* data = x.data_ptr();
-  const float* c = cos.const_data_ptr<float>();
-  const float* s = sin.const_data_ptr<float>();
+  const void* c = cos.const_data_ptr();
+  const void* s = sin.const_data_ptr();
   for_ranges(x.size(0), grain_rows(heads * head_dim), [&](int64_t begin, int64_t end) {
-    kernel(x.scalar_type(), data, c, s, shape, inverse, begin, end);
+    kernel(x.scalar_type(), data, cos.scalar_type(), c, s, shape, inverse, begin, end);
   });
 }
 

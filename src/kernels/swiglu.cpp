@@ -65,7 +65,7 @@ void backward_rows(const T* dout, const T* gate_up, T* dgate_up, int64_t width, 
 
 void swiglu_forward_target(at::ScalarType dtype, const void* gate_up, void* out, int64_t width,
                            int64_t begin, int64_t end) {
-  with_activation_type("swiglu_forward", dtype, [&](auto type) {
+  with_any_type("swiglu_forward", dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     forward_rows(static_cast<const T*>(gate_up), static_cast<T*>(out), width, begin, end);
   });
@@ -73,7 +73,7 @@ void swiglu_forward_target(at::ScalarType dtype, const void* gate_up, void* out,
 
 void swiglu_backward_target(at::ScalarType dtype, const void* dout, const void* gate_up,
                             void* dgate_up, int64_t width, int64_t begin, int64_t end) {
-  with_activation_type("swiglu_backward", dtype, [&](auto type) {
+  with_any_type("swiglu_backward", dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     backward_rows(static_cast<const T*>(dout), static_cast<const T*>(gate_up),
                   static_cast<T*>(dgate_up), width, begin, end);

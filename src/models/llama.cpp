@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 
 #include "models/layers/attention.h"
+#include "models/layers/attention_dropout.h"
+#include "models/layers/dropout.h"
 #include "models/layers/rms_norm.h"
 #include "models/layers/swiglu.h"
 #include "parallel/tensor_parallel/linear.h"
@@ -42,31 +44,44 @@ class SpecFactory {
 
 class EmbeddingStage : public Stage {
  public:
-  EmbeddingStage(const LlamaConfig& config, Mesh& mesh)
+  EmbeddingStage(const LlamaConfig& config, Mesh& mesh, const LlamaOptions& options)
       : Stage("embedding", mesh.tp(), mesh.tp_rank()),
         mesh_(mesh),
+        activations_(options.activations),
+        dropout_(config.embedding_dropout, options.seed, "model.embed_tokens"),
         embed_tokens_(table_.add(SpecFactory(config).matrix(
             "model.embed_tokens.weight", config.vocab_size, config.hidden_size, 0))) {}
 
   TensorList forward(const TensorList&, const MicroBatch& batch) override {
-    return {vocab_parallel_embedding(batch.tokens, embed_tokens_, mesh_.tp_group())};
+    const at::Tensor x =
+        vocab_parallel_embedding(batch.tokens, embed_tokens_, mesh_.tp_group(), activations_);
+    return {dropout(x, dropout_, batch.rows)};
   }
 
   bool backward_reads_parameters() const override { return false; }
 
+  Parameter& embed_tokens() { return embed_tokens_; }
+
  private:
   Mesh& mesh_;
+  const at::ScalarType activations_;
+  const DropoutPlace dropout_;
   Parameter& embed_tokens_;
 };
 
 class BlockStage : public Stage {
  public:
-  BlockStage(const LlamaConfig& c, int64_t index, std::shared_ptr<const RopeTable> rope, Mesh& mesh)
+  BlockStage(const LlamaConfig& c, int64_t index, std::shared_ptr<const RopeTable> rope, Mesh& mesh,
+             const LlamaOptions& options)
       : Stage("block " + std::to_string(index), mesh.tp(), mesh.tp_rank()),
         config_(c),
         prefix_("model.layers." + std::to_string(index) + "."),
         rope_(std::move(rope)),
         mesh_(mesh),
+        selective_recompute_(options.selective_recompute),
+        attention_dropout_(c.attention_dropout, options.seed, prefix_ + "self_attn"),
+        o_dropout_(c.hidden_dropout, options.seed, prefix_ + "self_attn.o_proj"),
+        down_dropout_(c.hidden_dropout, options.seed, prefix_ + "mlp.down_proj"),
         spec_(c),
         input_layernorm_(table_.add(spec_.norm(prefix_ + "input_layernorm.weight", c.hidden_size))),
         qkv_proj_(table_.add_pack(
@@ -85,20 +100,32 @@ class BlockStage : public Stage {
   TensorList forward(const TensorList& inputs, const MicroBatch& batch) override {
     Communicator& tp = mesh_.tp_group();
     const double eps = config_.rms_norm_eps;
-    const AttentionShape shape{batch.tokens.size(0), batch.tokens.size(1),
-                               config_.num_attention_heads / mesh_.tp(),
-                               config_.num_key_value_heads / mesh_.tp(), config_.head_dim()};
-    auto [x, y] = rms_norm(inputs[0], weight_of(input_layernorm_), eps);
+    const auto [x, y, make_y] = rms_norm(inputs[0], weight_of(input_layernorm_), eps);
     at::Tensor out =
-        causal_attention(column_parallel_linear(y, weight_of(qkv_proj_), tp), shape, *rope_);
+        attend(column_parallel_linear(y, weight_of(qkv_proj_), tp, or_kept(make_y)), batch);
     out = row_parallel_linear(out, weight_of(o_proj_), tp);
-    auto [x2, y2] = add_rms_norm(x, out, weight_of(post_attention_layernorm_), eps);
-    out = swiglu(column_parallel_linear(y2, weight_of(gate_up_proj_), tp));
-    out = row_parallel_linear(out, weight_of(down_proj_), tp);
-    return {out.add_(x2)};
+    out = dropout(out, o_dropout_, batch.rows);
+    const auto [x2, y2, make_y2] = add_rms_norm(x, out, weight_of(post_attention_layernorm_), eps);
+    const at::Tensor gate_up =
+        column_parallel_linear(y2, weight_of(gate_up_proj_), tp, or_kept(make_y2));
+    out = row_parallel_linear(swiglu(gate_up), weight_of(down_proj_), tp,
+                              or_kept(swiglu_recipe(gate_up)));
+    return {dropout(out, down_dropout_, batch.rows).add_(x2)};
   }
 
  private:
+  at::Tensor attend(const at::Tensor& qkv, const MicroBatch& batch) const {
+    const AttentionShape shape{batch.tokens.size(0), batch.tokens.size(1),
+                               config_.num_attention_heads / mesh_.tp(),
+                               config_.num_key_value_heads / mesh_.tp(), config_.head_dim()};
+    if (attention_dropout_.p == 0 || !batch.rows.defined())
+      return causal_attention(qkv, shape, *rope_);
+    const int64_t first_head = mesh_.tp_rank() * shape.heads;
+    return dropout_attention(qkv, shape, *rope_, {attention_dropout_, first_head, batch.rows});
+  }
+
+  Recipe or_kept(const Recipe& recipe) const { return selective_recompute_ ? recipe : Recipe(); }
+
   ParameterSpec matrix(const std::string& name, int64_t out, int64_t in, int shard_dim) const {
     return spec_.matrix(prefix_ + name + ".weight", out, in, shard_dim);
   }
@@ -107,6 +134,8 @@ class BlockStage : public Stage {
   const std::string prefix_;
   std::shared_ptr<const RopeTable> rope_;
   Mesh& mesh_;
+  const bool selective_recompute_;
+  const DropoutPlace attention_dropout_, o_dropout_, down_dropout_;
   const SpecFactory spec_;
   Parameter& input_layernorm_;
   ParameterPack& qkv_proj_;
@@ -118,13 +147,15 @@ class BlockStage : public Stage {
 
 class HeadStage : public Stage {
  public:
-  HeadStage(const LlamaConfig& c, Mesh& mesh)
+  // `tied`: the embedding's parameter, if the model ties the two, else null.
+  HeadStage(const LlamaConfig& c, Mesh& mesh, Parameter* tied)
       : Stage("head", mesh.tp(), mesh.tp_rank()),
         eps_(c.rms_norm_eps),
         mesh_(mesh),
         norm_(table_.add(SpecFactory(c).norm("model.norm.weight", c.hidden_size))),
-        lm_head_(
-            table_.add(SpecFactory(c).matrix("lm_head.weight", c.vocab_size, c.hidden_size, 0))) {}
+        lm_head_(tied ? borrow(*tied)
+                      : table_.add(SpecFactory(c).matrix("lm_head.weight", c.vocab_size,
+                                                         c.hidden_size, 0))) {}
 
   TensorList forward(const TensorList& inputs, const MicroBatch& batch) override {
     const at::Tensor y = rms_norm(inputs[0], weight_of(norm_), eps_).y;
@@ -143,14 +174,16 @@ class HeadStage : public Stage {
 }  // namespace
 
 std::vector<std::unique_ptr<Stage>> make_llama(const LlamaConfig& config, int64_t seq_len,
-                                               Mesh& mesh) {
-  const auto rope =
-      std::make_shared<const RopeTable>(seq_len, config.head_dim(), config.rope_theta);
+                                               Mesh& mesh, const LlamaOptions& options) {
+  const auto rope = std::make_shared<const RopeTable>(seq_len, config.head_dim(), config.rope_theta,
+                                                      options.buffers);
   std::vector<std::unique_ptr<Stage>> stages;
-  stages.push_back(std::make_unique<EmbeddingStage>(config, mesh));
+  auto embedding = std::make_unique<EmbeddingStage>(config, mesh, options);
+  Parameter* tied = config.tie_word_embeddings ? &embedding->embed_tokens() : nullptr;
+  stages.push_back(std::move(embedding));
   for (int64_t i = 0; i < config.num_hidden_layers; ++i)
-    stages.push_back(std::make_unique<BlockStage>(config, i, rope, mesh));
-  stages.push_back(std::make_unique<HeadStage>(config, mesh));
+    stages.push_back(std::make_unique<BlockStage>(config, i, rope, mesh, options));
+  stages.push_back(std::make_unique<HeadStage>(config, mesh, tied));
   return stages;
 }
 

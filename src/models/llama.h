@@ -9,6 +9,15 @@
 
 namespace tessera {
 
+struct LlamaOptions {
+  uint64_t seed = 0;                        // names the dropout masks
+  at::ScalarType activations = at::kFloat;  // what the embedding hands on
+  at::ScalarType buffers = at::kFloat;      // of the rotary tables: fp32 or bf16
+  // The outputs of norms and SwiGLU, which linear layers need for their weights' gradients, are
+  // made again in backward; attention and matrix products are kept (Korthikanti et al. 2022).
+  bool selective_recompute = false;
+};
+
 // Llama (Touvron et al. 2023) as a chain of stages: embedding, num_hidden_layers blocks, head with
 // loss. Parameters carry Hugging Face's names. `mesh` outlives the stages. seq_len fixes the rotary
 // tables.
@@ -21,8 +30,12 @@ namespace tessera {
 // clang-format on
 //
 // Tensor parallelism T: q, k, v, gate, up by output rows (heads), o and down by input columns,
-// embedding and head by vocabulary; norms are whole on every rank.
+// embedding and head by vocabulary; norms are whole on every rank. With tied embeddings the head
+// borrows the embedding's parameter.
+//
+// Dropout, in a micro-batch that names its rows: on the embedding's output, on the outputs of
+// o_proj and down_proj, on attention probabilities.
 std::vector<std::unique_ptr<Stage>> make_llama(const LlamaConfig& config, int64_t seq_len,
-                                               Mesh& mesh);
+                                               Mesh& mesh, const LlamaOptions& options);
 
 }  // namespace tessera

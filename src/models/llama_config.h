@@ -16,6 +16,10 @@ struct LlamaConfig {
   double rms_norm_eps = 1.0e-5;
   bool tie_word_embeddings = false;
   double initializer_range = 0.02;
+  double attention_dropout = 0.0;  // of attention probabilities
+  // Not Hugging Face's: of what a block's two layers add to the residual stream, and of embeddings.
+  double hidden_dropout = 0.0;
+  double embedding_dropout = 0.0;
 
   int64_t head_dim() const { return hidden_size / num_attention_heads; }
   bool operator==(const LlamaConfig&) const = default;

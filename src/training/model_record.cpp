@@ -31,7 +31,7 @@ nlohmann::json hf_config_of(const LlamaConfig& config, int64_t seq_len) {
           {"initializer_range", config.initializer_range},
           {"attention_bias", false},
           {"mlp_bias", false},
-          {"attention_dropout", 0.0},
+          {"attention_dropout", config.attention_dropout},
           {"use_cache", true},
           {"bos_token_id", nullptr},
           {"eos_token_id", nullptr}};
@@ -40,17 +40,20 @@ nlohmann::json hf_config_of(const LlamaConfig& config, int64_t seq_len) {
 std::vector<TensorInfo> llama_tensors(const LlamaConfig& config) {
   Mesh mesh({1, 1, 1}, make_self_communicator());
   std::vector<TensorInfo> tensors;
-  for (const auto& stage : make_llama(config, /*seq_len=*/1, mesh))
+  for (const auto& stage : make_llama(config, /*seq_len=*/1, mesh, {}))
     for (const auto& parameter : stage->table().parameters())
-      if (!config.tie_word_embeddings || parameter.spec.name != "lm_head.weight")
-        tensors.push_back({parameter.spec.name, parameter.spec.shape});
+      tensors.push_back({parameter.spec.name, parameter.spec.shape});
   return tensors;
 }
 
 void check_same_model(const nlohmann::json& recorded, const LlamaConfig& config,
                       const std::filesystem::path& step_dir) {
   LlamaConfig there = llama_config_from_hf(recorded, step_dir.string());
-  there.initializer_range = config.initializer_range;  // past tense once there are weights
+  // How the weights came about is past once they are there.
+  there.initializer_range = config.initializer_range;
+  there.attention_dropout = config.attention_dropout;
+  there.hidden_dropout = config.hidden_dropout;
+  there.embedding_dropout = config.embedding_dropout;
   if (there == config) return;
   const nlohmann::json then = hf_config_of(there, 0), now = hf_config_of(config, 0);
   std::vector<std::string> differences;

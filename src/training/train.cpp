@@ -176,6 +176,13 @@ void announce(const Config& config, const Manifest& manifest, const MeshShape& s
   console.line(text + fmt::format("together {}", bytes_text(ledger.total())));
 }
 
+LlamaOptions llama_options(const Config& config) {
+  LlamaOptions options;
+  options.seed = config.run.seed;
+  options.activations = params_dtype(config.precision);
+  return options;
+}
+
 template <typename T>
 std::vector<T*> pointers(const std::vector<std::unique_ptr<T>>& owners) {
   std::vector<T*> result;
@@ -213,7 +220,8 @@ TrainOutcome train(const Config& requested, std::unique_ptr<Communicator> world)
     return TrainOutcome::kDone;
   }
 
-  const auto owned_stages = make_llama(config.model, config.data.seq_len, mesh);
+  const auto owned_stages =
+      make_llama(config.model, config.data.seq_len, mesh, llama_options(config));
   const auto stages = pointers(owned_stages);
   const Manifest manifest = manifest_of(config, shape, stages, fingerprints);
   auto reader = open_start(start, manifest.tensors);

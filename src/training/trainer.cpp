@@ -71,8 +71,9 @@ StepMetrics Trainer::train_step() {
   const BatchShape shape = batch_shape();
   const int64_t micro_batches = num_micro_batches(batch_size, shape.micro_batch_size, shape.dp);
   for (int64_t i = 0; i < micro_batches; ++i)
-    loss += parts_.executor.forward_backward(load_micro_batch(parts_.train_data, samples, shape, i),
-                                             {.first = i == 0, .last = i + 1 == micro_batches});
+    loss += parts_.executor.forward_backward(
+        load_micro_batch(parts_.train_data, samples, shape, i, step_ * batch_size),
+        {.first = i == 0, .last = i + 1 == micro_batches});
 
   // One small sum over all ranks. Ranks of a tp group hold the same loss, so one of them counts.
   at::Tensor sums = at::empty({3}, at::kDouble);
@@ -126,7 +127,8 @@ EvalMetrics Trainer::evaluate() {
     const auto samples = in_order.global_batch(done, size);
     const int64_t micro_batches = num_micro_batches(size, shape.micro_batch_size, shape.dp);
     for (int64_t i = 0; i < micro_batches; ++i)
-      loss += parts_.executor.evaluate(load_micro_batch(*parts_.valid_data, samples, shape, i)) *
+      loss += parts_.executor.evaluate(
+                  load_micro_batch(*parts_.valid_data, samples, shape, i, std::nullopt)) *
               static_cast<double>(size);
     done += size;
   }
@@ -147,8 +149,10 @@ void Trainer::save() {
 }
 
 BatchShape Trainer::batch_shape() const {
-  return {parts_.config.data.seq_len, parts_.config.training.micro_batch_size,
-          parts_.config.model.vocab_size, parts_.mesh.dp(), parts_.mesh.dp_rank()};
+  const bool fp64 = parts_.config.precision.params == ParamsDtype::kFp64;
+  return {parts_.config.data.seq_len,     parts_.config.training.micro_batch_size,
+          parts_.config.model.vocab_size, parts_.mesh.dp(),
+          parts_.mesh.dp_rank(),          fp64 ? at::kDouble : at::kFloat};
 }
 
 }  // namespace tessera

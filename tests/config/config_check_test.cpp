@@ -34,7 +34,6 @@ TEST(Check, RefusesCombinations) {
        {"parallel.tp: 4; must divide model.intermediate_size 190", "these work: 1, 2"}},
       {{"parallel.tp=2", "model.vocab_size=257"},
        {"parallel.tp: 2; must divide model.vocab_size 257", "these work: 1"}},
-      {{"model.tie_word_embeddings=true"}, {"tied embeddings are not supported yet"}},
       {{"parallel.reshard_after_forward=false", "parallel.zero=2"},
        {"parallel.reshard_after_forward: false", "zero 2", "set zero: 3"}},
       {{"parallel.reshard_after_forward=2", "parallel.zero=0"},

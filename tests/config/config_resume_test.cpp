@@ -28,6 +28,9 @@ TEST(Resume, MathematicsIsNamed) {
   const std::pair<const char*, const char*> cases[] = {
       {"model.hidden_size=128", "model.hidden_size: 64 -> 128"},
       {"model.rope_theta=1.0", "model.rope_theta: 10000.0 -> 1.0"},
+      {"model.attention_dropout=0.1", "model.attention_dropout: 0.0 -> 0.1"},
+      {"model.hidden_dropout=0.1", "model.hidden_dropout: 0.0 -> 0.1"},
+      {"model.embedding_dropout=0.1", "model.embedding_dropout: 0.0 -> 0.1"},
       {"run.seed=1", "run.seed: 42 -> 1"},
       {"data.seq_len=64", "data.seq_len: 32 -> 64"},
       {"training.global_batch_size=16", "training.global_batch_size: 8 -> 16"},

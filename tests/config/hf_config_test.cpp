@@ -73,6 +73,12 @@ TEST(HfConfig, DefaultsOfLlamaConfig) {
   EXPECT_FALSE(model.tie_word_embeddings);
 }
 
+TEST(HfConfig, ReadsAttentionDropout) {
+  nlohmann::json json = nlohmann::json::parse(kLlama4);
+  json["attention_dropout"] = 0.1;
+  EXPECT_EQ(load_json(json).model.attention_dropout, 0.1);
+}
+
 TEST(HfConfig, Transformers5) {
   nlohmann::json json = nlohmann::json::parse(kLlama4);
   json.erase("rope_theta");
@@ -94,7 +100,8 @@ TEST(HfConfig, RefusesWhatTheModelCannotDo) {
       {"attention_bias", true, {"attention_bias: true", "bias are not supported"}},
       {"mlp_bias", true, {"mlp_bias: true", "bias are not supported"}},
       {"attention_bias", "no", {"attention_bias: \"no\"", "true or false"}},
-      {"attention_dropout", 0.1, {"attention_dropout: 0.1", "only 0"}},
+      {"attention_dropout", 1.0, {"attention_dropout: 1.0", "at least 0 and below 1"}},
+      {"attention_dropout", "x", {"attention_dropout: \"x\"", "must be a number"}},
       {"rope_scaling",
        {{"rope_type", "llama3"}, {"factor", 8}},
        {"rope_scaling: ", "llama3", "only rope_type \"default\""}},

@@ -42,7 +42,7 @@ class CrossEntropy : public KernelTest {
       target_logit.add_(target);
     }
     for (size_t k = 0; k < shards.size(); ++k) {
-      cross_entropy_gradient(shards[k], row_max, sum_exp, targets, cuts[k], weight);
+      cross_entropy_gradient(shards[k], row_max, sum_exp, targets, cuts[k], weight.to(numbers));
     }
     return {sum_exp.log() - target_logit, at::cat(shards, 1)};
   }
@@ -84,7 +84,7 @@ TEST_P(CrossEntropy, OfOneColumnIsZero) {
 }
 
 TEST_P(CrossEntropy, TakesLargeLogits) {
-  for (const auto dtype : {at::kFloat, at::kBFloat16}) {
+  for (const auto dtype : {at::kFloat, at::kBFloat16, at::kHalf}) {
     const auto logits = guarded_copy(randn({5, 40}, at::kFloat, 1e4).to(dtype));
     const auto target = logits.argmax(1);
     const auto easy = run(logits, target, at::ones({5}), {0, 20});
@@ -124,6 +124,20 @@ TEST_P(CrossEntropy, WeightZeroGivesExactZeros) {
     EXPECT_TRUE(at::equal(result.gradient.narrow(0, 1, 3), at::zeros({3, 50}, dtype)));
     EXPECT_TRUE(at::isfinite(result.gradient[0]).all().item<bool>());
   }
+}
+
+// A loss scale travels in the weights: powers of two change no digit, and what does not fit in fp16
+// is infinite.
+TEST_P(CrossEntropy, ScalesWithTheWeights) {
+  const auto logits = randn({6, 50}, at::kHalf), target = targets(6, 50);
+  const auto weight = at::full({6}, 1.0 / 64);
+  const auto once = run(logits, target, weight, {0, 20});
+  const auto scaled = run(logits, target, weight * 65536, {0, 20});
+  const auto normal = once.gradient.abs() >= 6.2e-5;  // below, fp16 has fewer digits
+  EXPECT_TRUE(at::equal((once.gradient.to(at::kFloat) * 65536).masked_select(normal),
+                        scaled.gradient.to(at::kFloat).masked_select(normal)));
+  const auto overflow = run(logits, target, weight * 65536 * 128, {0, 20});
+  EXPECT_EQ(overflow.gradient.isinf().sum(1).min().item<int64_t>(), 1) << "at the targets";
 }
 
 TEST_P(CrossEntropy, IgnoresTargetsOfOtherShards) {

@@ -27,6 +27,8 @@ inline constexpr Tolerance kTolerances[] = {
     {at::kDouble, 1e-14},
     // One rounding at the end: half of 2^-7 for the worst mantissa, and what fp32 moves over a tie.
     {at::kBFloat16, 4e-3},
+    // The same with half of 2^-10.
+    {at::kHalf, 6e-4},
 };
 
 inline double tolerance(at::ScalarType dtype) {
@@ -113,7 +115,8 @@ inline std::string target_name(const ::testing::TestParamInfo<int64_t>& info) {
   return hwy::TargetName(info.param);
 }
 
-inline constexpr at::ScalarType kActivationTypes[] = {at::kFloat, at::kDouble, at::kBFloat16};
+inline constexpr at::ScalarType kActivationTypes[] = {at::kFloat, at::kDouble, at::kBFloat16,
+                                                      at::kHalf};
 
 // The message of the exception that `call` throws.
 template <typename Call>

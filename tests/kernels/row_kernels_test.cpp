@@ -104,6 +104,49 @@ TEST_P(RowKernels, RmsNormBackwardIsAutograds) {
   }
 }
 
+// A weight that stays fp32 beside halves, with an fp32 gradient.
+TEST_P(RowKernels, RmsNormTakesFp32WeightsBesideHalves) {
+  for (const auto dtype : {at::kBFloat16, at::kHalf}) {
+    const auto x = randn({5, 70}, dtype), dy = randn({5, 70}, dtype);
+    const auto weight = randn({70}, at::kFloat), dweight = guarded_copy(at::zeros({70}));
+    const auto y = guarded({5, 70}, dtype), dx = guarded({5, 70}, dtype);
+    const auto rstd = guarded({5}, at::kFloat);
+    rms_norm_forward(x, {}, weight, 1e-5, y, rstd, {});
+    rms_norm_backward(dy, x, weight, rstd, {}, dx, dweight);
+    const auto x64 = x.to(at::kDouble).requires_grad_();
+    const auto w64 = weight.to(at::kDouble).requires_grad_();
+    const auto expected = rms_norm(x64, w64, 1e-5);
+    expected.backward(dy.to(at::kDouble));
+    expect_close(y, expected.detach(), "y");
+    expect_close(dx, x64.grad(), "dx");
+    expect_close(dweight, w64.grad(), "dweight in fp32");
+  }
+}
+
+TEST_P(RowKernels, RmsNormOfAFrozenWeightHasNoGradient) {
+  const auto x = randn({5, 70}, at::kFloat), dy = randn({5, 70}, at::kFloat);
+  const auto weight = randn({70}, at::kFloat), dweight = guarded_copy(at::zeros({70}));
+  const auto y = guarded({5, 70}, at::kFloat), rstd = guarded({5}, at::kFloat);
+  const auto dx = guarded({5, 70}, at::kFloat), frozen = guarded({5, 70}, at::kFloat);
+  rms_norm_forward(x, {}, weight, 1e-5, y, rstd, {});
+  rms_norm_backward(dy, x, weight, rstd, {}, dx, dweight);
+  rms_norm_backward(dy, x, weight, rstd, {}, frozen, {});
+  EXPECT_TRUE(at::equal(frozen, dx));
+}
+
+TEST_P(RowKernels, RmsNormAgainIsTheSameBits) {
+  for (const auto dtype : kActivationTypes) {
+    for (const auto& [rows, width] : kShapes) {
+      const auto x = randn({rows, width}, dtype), weight = randn({width}, dtype);
+      const auto y = guarded(x.sizes(), dtype), again = guarded(x.sizes(), dtype);
+      const auto rstd = guarded({rows}, wide(dtype));
+      rms_norm_forward(x, {}, weight, 1e-5, y, rstd, {});
+      rms_norm_apply(x, weight, rstd, again);
+      EXPECT_TRUE(at::equal(again, y)) << dtype;
+    }
+  }
+}
+
 TEST_P(RowKernels, RmsNormDoesNotDependOnThreads) {
   const auto x = randn({2100, 40}, at::kBFloat16), dy = randn({2100, 40}, at::kBFloat16);
   const auto weight = randn({40}, at::kBFloat16);
@@ -151,6 +194,19 @@ TEST_P(RowKernels, RopeRotatesTheFirstHeads) {
       expect_close(gradient.narrow(1, 0, kHeads * head_dim), back, "rotated back");
     }
   }
+}
+
+TEST_P(RowKernels, RopeTakesBf16Tables) {
+  const auto angles = randn({4, 8}, at::kFloat, 3);
+  const auto cos = angles.cos().to(at::kBFloat16), sin = angles.sin().to(at::kBFloat16);
+  for (const auto dtype : kActivationTypes) {
+    const auto x = randn({8, 32}, dtype), same = guarded_copy(x);
+    rope_in_place(x, 2, 16, cos, sin, false);
+    rope_in_place(same, 2, 16, cos.to(at::kFloat), sin.to(at::kFloat), false);
+    EXPECT_TRUE(at::equal(x, same)) << dtype;
+  }
+  const auto x = randn({8, 32}, at::kFloat);
+  EXPECT_MESSAGE(rope_in_place(x, 2, 16, cos, sin.to(at::kFloat), false), "sin is Float; it must");
 }
 
 at::Tensor swiglu(const at::Tensor& gate_up) {

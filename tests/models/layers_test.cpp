@@ -89,7 +89,7 @@ TEST(VocabEmbedding, EqualsTheWholeTable) {
       mine.box = {{begin, 0}, {n, 5}};
       mine.value = leaf(table0.narrow(0, begin, n));
       mine.grad = at::zeros({n, 5});
-      const at::Tensor my_y = vocab_parallel_embedding(tokens, mine, tp);
+      const at::Tensor my_y = vocab_parallel_embedding(tokens, mine, tp, at::kFloat);
       EXPECT_TRUE(at::equal(my_y.detach(), y.detach()));
       my_y.backward(dy);
       expect_equal(mine.grad, table.grad().narrow(0, begin, n), "d table");
@@ -104,7 +104,7 @@ TEST(VocabEmbedding, Bf16GradientsOfAFrequentTokenAddUpInFp32) {
   table.value = at::zeros({4, 3}, at::kBFloat16).set_requires_grad(true);
   table.grad = at::zeros({4, 3}, at::kBFloat16);
   const at::Tensor tokens = at::ones({1, 1000}, at::kLong);  // bf16 stops counting at 256
-  vocab_parallel_embedding(tokens, table, *tp).sum().backward();
+  vocab_parallel_embedding(tokens, table, *tp, at::kBFloat16).sum().backward();
   EXPECT_EQ(table.grad[1][0].item<float>(), 1000.0F);
   EXPECT_EQ(table.grad[0][0].item<float>(), 0.0F);
 }
@@ -206,7 +206,7 @@ at::Tensor rotate(const at::Tensor& x, const RopeTable& rope) {
 TEST(Attention, EqualsSoftmaxOfMaskedScores) {
   for (const auto& [heads, kv_heads] : {std::pair<int64_t, int64_t>{4, 4}, {4, 2}, {6, 1}}) {
     const AttentionShape s{2, 9, heads, kv_heads, 6};
-    const RopeTable rope(s.seq_len, s.head_dim, 10000.0);
+    const RopeTable rope(s.seq_len, s.head_dim, 10000.0, at::kFloat);
     const int64_t rows = s.batch * s.seq_len, columns = (heads + 2 * kv_heads) * s.head_dim;
     const at::Tensor x0 = random({rows, columns}, 1), dy = random({rows, heads * s.head_dim}, 2);
 

@@ -91,8 +91,9 @@ struct CausalAttention : Function<CausalAttention> {
 
 }  // namespace
 
-// Single precision like the reference model's tables, so that exported models give its logits.
-RopeTable::RopeTable(int64_t seq_len, int64_t head_dim, double theta) {
+// Made in single precision like the reference model's tables, so that exported models give its
+// logits.
+RopeTable::RopeTable(int64_t seq_len, int64_t head_dim, double theta, at::ScalarType dtype) {
   const int64_t half = head_dim / 2;
   cos = at::empty({seq_len, half}, at::kFloat);
   sin = at::empty({seq_len, half}, at::kFloat);
@@ -107,6 +108,8 @@ RopeTable::RopeTable(int64_t seq_len, int64_t head_dim, double theta) {
       s[p * half + i] = std::sin(angle);
     }
   }
+  cos = cos.to(dtype);
+  sin = sin.to(dtype);
 }
 
 at::Tensor causal_attention(const at::Tensor& qkv, const AttentionShape& shape,

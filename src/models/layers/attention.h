@@ -6,9 +6,9 @@
 
 namespace tessera {
 
-// Rotary tables of positions 0 .. seq_len-1, fp32 [S, D/2] (Su et al. 2021).
+// Rotary tables of positions 0 .. seq_len-1, [S, D/2] in fp32 or bf16 (Su et al. 2021).
 struct RopeTable {
-  RopeTable(int64_t seq_len, int64_t head_dim, double theta);
+  RopeTable(int64_t seq_len, int64_t head_dim, double theta, at::ScalarType dtype);
 
   at::Tensor cos;
   at::Tensor sin;

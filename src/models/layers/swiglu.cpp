@@ -12,12 +12,16 @@ using torch::autograd::AutogradContext;
 using torch::autograd::Function;
 using torch::autograd::variable_list;
 
+at::Tensor product(const at::Tensor& gate_up) {
+  at::Tensor out = at::empty({gate_up.size(0), gate_up.size(1) / 2}, gate_up.options());
+  kernels::swiglu_forward(gate_up, out);
+  return out;
+}
+
 struct SwiGlu : Function<SwiGlu> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& gate_up) {
     ctx->save_for_backward({gate_up});
-    at::Tensor out = at::empty({gate_up.size(0), gate_up.size(1) / 2}, gate_up.options());
-    kernels::swiglu_forward(gate_up, out);
-    return out;
+    return product(gate_up);
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
@@ -32,6 +36,10 @@ struct SwiGlu : Function<SwiGlu> {
 
 at::Tensor swiglu(const at::Tensor& gate_up) {
   return SwiGlu::apply(gate_up);
+}
+
+Recipe swiglu_recipe(const at::Tensor& gate_up) {
+  return [kept = gate_up.detach()] { return product(kept); };
 }
 
 }  // namespace tessera

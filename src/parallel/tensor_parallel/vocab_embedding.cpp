@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "parallel/tensor_parallel/linear.h"
+
 namespace tessera {
 namespace {
 
@@ -24,16 +26,17 @@ LocalRows local_rows(const at::Tensor& tokens, int64_t vocab_start, int64_t rows
 }
 
 struct VocabParallelEmbedding : Function<VocabParallelEmbedding> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& value, const at::Tensor& grad,
-                            const at::Tensor& tokens, int64_t vocab_start, Communicator* tp) {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& value, const Weight& table,
+                            const at::Tensor& tokens, int64_t vocab_start, Communicator* tp,
+                            at::ScalarType dtype) {
     const auto rows = local_rows(tokens, vocab_start, value.size(0));
     ctx->saved_data["positions"] = rows.positions;
     ctx->saved_data["ids"] = rows.ids;
-    ctx->saved_data["grad"] = grad;
-    at::Tensor y;
-    if (tp->size() == 1) return value.detach().index_select(0, rows.ids);
-    y = at::zeros({tokens.numel(), value.size(1)}, value.options().requires_grad(false));
-    y.index_copy_(0, rows.positions, value.detach().index_select(0, rows.ids));
+    ctx->saved_data["grad"] = table.grad;
+    const at::Tensor found = value.detach().index_select(0, rows.ids).to(dtype);
+    if (tp->size() == 1) return found;
+    at::Tensor y = at::zeros({tokens.numel(), value.size(1)}, found.options());
+    y.index_copy_(0, rows.positions, found);
     tp->all_reduce(y, ReduceOp::kSum).wait();
     return y;
   }
@@ -43,8 +46,8 @@ struct VocabParallelEmbedding : Function<VocabParallelEmbedding> {
     at::Tensor grad = ctx->saved_data["grad"].toTensor();
     const at::Tensor ids = ctx->saved_data["ids"].toTensor();
     const at::Tensor rows = grads[0].index_select(0, positions);
-    if (grad.scalar_type() == at::kFloat) {
-      grad.index_add_(0, ids, rows);
+    if (grad.scalar_type() == at::kFloat || grad.scalar_type() == at::kDouble) {
+      grad.index_add_(0, ids, rows.to(grad.scalar_type()));
     } else {
       // A frequent token has hundreds of rows: they add up in fp32 and are rounded once.
       const auto [used, place, counts] =
@@ -53,14 +56,16 @@ struct VocabParallelEmbedding : Function<VocabParallelEmbedding> {
       sums.index_add_(0, place, rows.to(at::kFloat));
       grad.index_add_(0, used, sums.to(grad.scalar_type()));
     }
-    return {{}, {}, {}, {}, {}};
+    return {{}, {}, {}, {}, {}, {}};
   }
 };
 
 }  // namespace
 
-at::Tensor vocab_parallel_embedding(const at::Tensor& tokens, Parameter& table, Communicator& tp) {
-  return VocabParallelEmbedding::apply(table.value, table.grad, tokens, table.box.offset[0], &tp);
+at::Tensor vocab_parallel_embedding(const at::Tensor& tokens, Parameter& table, Communicator& tp,
+                                    at::ScalarType dtype) {
+  return VocabParallelEmbedding::apply(table.value, Weight{table.value, table.grad}, tokens,
+                                       table.box.offset[0], &tp, dtype);
 }
 
 }  // namespace tessera

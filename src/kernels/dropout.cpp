@@ -1,0 +1,91 @@
+// Dropout of rows by counted masks.
+#include "kernels/dropout.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+#include "kernels/checks.h"
+#include "kernels/parallel.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/dropout.cpp"
+#include "kernels/targets.h"
+
+#include <hwy/foreach_target.h>
+
+#include "kernels/philox-inl.h"
+#include "kernels/vectors-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tessera::kernels::HWY_NAMESPACE {
+namespace {
+
+template <typename T, typename W = hn::TFromD<LanesOf<T>>>
+void drop_rows(const T* x, const int64_t* rows, const DropoutRate& rate, uint64_t key,
+               int64_t positions, T* y, int64_t width, int64_t begin, int64_t end) {
+  const LanesOf<T> d;
+  HWY_ALIGN W factors[kDropoutGroup];
+  for (int64_t row = begin; row < end; ++row) {
+    for (int64_t first = 0; first < width; first += kDropoutGroup) {
+      dropout_factors(key, static_cast<uint64_t>(rows[row / positions]),
+                      static_cast<uint32_t>(row % positions), first / kDropoutGroup, rate.threshold,
+                      static_cast<W>(rate.scale), factors);
+      const T* in = x + row * width + first;
+      T* out = y + row * width + first;
+      const W* f = factors;
+      for_lanes<1>(d, 0, std::min(kDropoutGroup, width - first),
+                   [&](int64_t i, auto part, int) TESSERA_BODY {
+                     store(d, hn::Mul(load(d, in + i, part), load(d, f + i, part)), out + i, part);
+                   });
+    }
+  }
+}
+
+void dropout_target(at::ScalarType dtype, const void* x, const int64_t* rows,
+                    const DropoutRate& rate, uint64_t key, int64_t positions, void* y,
+                    int64_t width, int64_t begin, int64_t end) {
+  with_any_type("dropout", dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    drop_rows(static_cast<const T*>(x), rows, rate, key, positions, static_cast<T*>(y), width,
+              begin, end);
+  });
+}
+
+}  // namespace
+}  // namespace tessera::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace tessera::kernels {
+
+HWY_EXPORT(dropout_target);
+
+DropoutRate::DropoutRate(double p) : scale(1 / (1 - p)) {
+  if (!(p >= 0 && p < 1)) fail("kernels", "dropout: p is {}; it must be at least 0 and below 1", p);
+  threshold = static_cast<uint32_t>(std::min(std::round(p * 0x1p32), 0x1p32 - 1));
+}
+
+void dropout(const at::Tensor& x, const at::Tensor& rows, const DropoutRate& rate, uint64_t key,
+             const at::Tensor& y) {
+  constexpr const char* kName = "dropout";
+  check_contiguous_cpu(kName, {{"x", x}, {"rows", rows}, {"y", y}});
+  check_dim(kName, {"x", x}, 2);
+  check_shape(kName, {"y", y}, x.sizes());
+  check_dtype(kName, {"y", y}, x.scalar_type());
+  check_dtype(kName, {"rows", rows}, at::kLong);
+  const int64_t n = x.size(0), batch = rows.numel();
+  if (n == 0) return;
+  if (batch == 0 || n % batch != 0)
+    fail("kernels", "dropout: {} rows of {} samples; the samples must divide the rows", n, batch);
+  const auto kernel = HWY_DYNAMIC_DISPATCH(dropout_target);
+  const void* in = x.const_data_ptr();
+  void* out = y.data_ptr();
+  const int64_t* row_ids = rows.const_data_ptr<int64_t>();
+  for_ranges(n, grain_rows(x.size(1)), [&](int64_t begin, int64_t end) {
+    kernel(x.scalar_type(), in, row_ids, rate, key, n / batch, out, x.size(1), begin, end);
+  });
+}
+
+}  // namespace tessera::kernels
+#endif

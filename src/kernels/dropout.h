@@ -1,0 +1,49 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+// Dropout whose masks are counted, not drawn (Salmon et al. 2011): whether an element is dropped is
+// a function of (key, row of the run, position, index) alone. The backward pass computes the mask
+// again, and so does any mesh, any split into micro-batches and a resumed run.
+namespace tessera::kernels {
+
+struct DropoutRate {
+  // p in [0, 1): the part of the elements that become 0; the others are scaled by 1 / (1 - p).
+  explicit DropoutRate(double p);
+
+  uint32_t threshold;  // words below it drop their element: p to within 2^-32
+  double scale;
+};
+
+// y <- x with elements dropped. x, y [N, H], y may be x; rows int64 [B] with B a divisor of N: row
+// n of x is position n % (N / B) of row rows[n / (N / B)] of the run. The gradient w.r.t. x is the
+// same function of the gradient w.r.t. y.
+void dropout(const at::Tensor& x, const at::Tensor& rows, const DropoutRate& rate, uint64_t key,
+             const at::Tensor& y);
+
+// Query rows of some heads that read the same keys: row r of a tensor is query first_query + r %
+// queries of head r / queries, and reads keys 0 .. its own position.
+struct AttentionRows {
+  int64_t queries;
+  int64_t first_query;
+  double scale;               // of the scores
+  int64_t row;                // of the run
+  const uint64_t* head_keys;  // of the masks, one a head
+};
+
+// softmax with dropout, row by row: scores [R, K] (products of q and k, fp32 or fp64) are
+// overwritten by dropped probabilities, 0 at keys that a query does not read; logsumexp [R] of the
+// scaled scores is written for the backward pass.
+void attention_softmax(const at::Tensor& scores, const AttentionRows& rows, const DropoutRate& rate,
+                       const at::Tensor& logsumexp);
+
+// The way back from the same products in `scores` and d loss / d (dropped probabilities) in `grad`
+// [R, K]: scores become the dropped probabilities again, grad d loss / d products. delta [R] is the
+// sum over a head's columns of output times its gradient (Dao et al. 2022).
+void attention_softmax_backward(const at::Tensor& scores, const at::Tensor& grad,
+                                const AttentionRows& rows, const DropoutRate& rate,
+                                const at::Tensor& logsumexp, const at::Tensor& delta);
+
+}  // namespace tessera::kernels

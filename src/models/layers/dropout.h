@@ -1,0 +1,25 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <string_view>
+
+namespace tessera {
+
+// A place in the model where values are dropped. Its masks are a function of the seed, the place's
+// name, the row of the run (MicroBatch::rows), the position and the channel (or head and key)
+// alone.
+struct DropoutPlace {
+  // p in [0, 1); 0: nothing is dropped here. The name is fixed for ever: it decides the masks.
+  DropoutPlace(double rate, uint64_t seed, std::string_view name);
+
+  double p;
+  uint64_t key;
+};
+
+// x [B*S, C] with elements dropped and the others scaled by 1 / (1 - p); x itself where p is 0 or
+// `rows` is undefined (evaluation). Nothing is kept for the backward pass but the rows' numbers.
+at::Tensor dropout(const at::Tensor& x, const DropoutPlace& place, const at::Tensor& rows);
+
+}  // namespace tessera

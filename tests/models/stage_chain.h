@@ -1,0 +1,144 @@
+#pragma once
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/philox.h"
+#include "models/llama.h"
+#include "parallel/comm/thread_communicator.h"
+
+namespace tessera {
+
+// A whole Llama on the ranks of a tp group without buckets or executor: its parameters lie in plain
+// tensors, the same on every number of ranks.
+class StageChain {
+ public:
+  // `keep_fp32`: parameters whose name contains one of these stay in fp32.
+  StageChain(const LlamaConfig& config, int64_t seq_len, Mesh& mesh, const LlamaOptions& options,
+             const std::vector<std::string>& keep_fp32 = {})
+      : stages_(make_llama(config, seq_len, mesh, options)) {
+    for (auto& stage : stages_) {
+      for (ParameterPack& pack : stage->table().packs()) {
+        auto dtype = options.activations;
+        for (const auto& part : keep_fp32)
+          if (pack.parts[0]->spec.name.find(part) != std::string::npos) dtype = at::kFloat;
+        place(pack, dtype);
+      }
+    }
+  }
+
+  // The loss; gradients are added into the parameters' grad. Stage by stage as the executor does
+  // it.
+  double forward_backward(const MicroBatch& batch) {
+    std::vector<TensorList> inputs, outputs;
+    TensorList values;
+    for (auto& stage : stages_) {
+      inputs.push_back({});
+      for (const auto& value : values)
+        inputs.back().push_back(value.detach().set_requires_grad(true));
+      values = stage->forward(inputs.back(), batch);
+      outputs.push_back(values);
+    }
+    at::Tensor grad = at::ones_like(values[0]);
+    for (size_t i = stages_.size(); i-- > 0;) {
+      outputs[i][0].backward(grad);
+      if (i > 0) grad = inputs[i][0].grad();
+    }
+    return values[0].item<double>();
+  }
+
+  at::Tensor forward(const MicroBatch& batch) {
+    at::AutoGradMode no_grad(false);
+    TensorList values;
+    for (auto& stage : stages_) values = stage->forward(values, batch);
+    return values[0];
+  }
+
+  // This rank's part of every gradient.
+  std::map<std::string, at::Tensor> gradients() {
+    std::map<std::string, at::Tensor> result;
+    for (auto& stage : stages_)
+      for (const auto& parameter : stage->table().parameters())
+        result[parameter.spec.name] = parameter.grad;
+    return result;
+  }
+
+  std::vector<std::unique_ptr<Stage>>& stages() { return stages_; }
+
+ private:
+  static at::Tensor whole(const ParameterSpec& spec) {
+    const at::Tensor values = at::empty(spec.shape, at::kFloat);
+    Philox(7).normals(stream_of(spec.name), 0, 0.1, values.data_ptr<float>(), values.numel());
+    return spec.init.value == 0 ? values : values + spec.init.value;
+  }
+
+  static void place(ParameterPack& pack, at::ScalarType dtype) {
+    std::vector<at::Tensor> parts;
+    for (const Parameter* part : pack.parts) {
+      at::Tensor values = whole(part->spec);
+      for (size_t dim = 0; dim < part->box.shape.size(); ++dim)
+        values =
+            values.narrow(static_cast<int64_t>(dim), part->box.offset[dim], part->box.shape[dim]);
+      parts.push_back(values);
+    }
+    pack.value = at::cat(parts).to(dtype);
+    pack.grad = at::zeros_like(pack.value);
+    int64_t begin = 0;
+    for (Parameter* part : pack.parts) {
+      const int64_t rows = part->box.shape[0];
+      part->value = pack.value.narrow(0, begin, rows).detach().set_requires_grad(true);
+      part->grad = pack.grad.narrow(0, begin, rows);
+      begin += rows;
+    }
+  }
+
+  std::vector<std::unique_ptr<Stage>> stages_;
+};
+
+inline LlamaConfig chain_config() {
+  LlamaConfig config;
+  config.hidden_size = 32;
+  config.intermediate_size = 48;
+  config.num_hidden_layers = 2;
+  config.num_attention_heads = 8;
+  config.num_key_value_heads = 4;
+  config.vocab_size = 64;
+  return config;
+}
+
+// Two rows of 12 tokens; the weights sum to `scale`.
+inline MicroBatch chain_batch(at::ScalarType weights, double scale = 1.0) {
+  const at::Tensor ids = at::arange(2 * 12, at::kLong).view({2, 12});
+  return {(ids * 7 + 3).remainder(64), (ids * 11 + 5).remainder(64),
+          at::full({2, 12}, scale / 24, weights), at::tensor({int64_t{40}, int64_t{41}})};
+}
+
+// body(mesh) on tp thread ranks.
+template <typename Body>
+void on_tp_ranks(int tp, Body body) {
+  run_thread_ranks(tp, [&](Communicator& world) {
+    Mesh mesh({1, 1, tp}, world.split(0, world.rank(), "world"));
+    body(mesh);
+  });
+}
+
+// This rank's part of the same parameter of a chain on one rank.
+inline at::Tensor part_of(const at::Tensor& whole, const Box& box) {
+  at::Tensor part = whole;
+  for (size_t dim = 0; dim < box.shape.size(); ++dim)
+    part = part.narrow(static_cast<int64_t>(dim), box.offset[dim], box.shape[dim]);
+  return part;
+}
+
+// ||a - b|| / ||b||.
+inline double distance(const at::Tensor& a, const at::Tensor& b) {
+  const at::Tensor b64 = b.to(at::kDouble);
+  return ((a.to(at::kDouble) - b64).norm() / b64.norm()).item<double>();
+}
+
+}  // namespace tessera

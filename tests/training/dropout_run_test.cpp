@@ -1,0 +1,106 @@
+// Training with dropout: the same masks on every mesh, in every split, recomputed and resumed.
+#include <gtest/gtest.h>
+
+#include "training/batches.h"
+#include "training/tiny_run.h"
+
+namespace tessera {
+namespace {
+
+struct Case {
+  int dp;
+  int tp;
+  int64_t micro_batch_size;
+};
+
+Config dropping(const TemporaryFolder& folder, const Case& c, const std::string& name) {
+  Config config = tiny_config(folder, name);
+  config.model.attention_dropout = 0.1;
+  config.model.hidden_dropout = 0.1;
+  config.model.embedding_dropout = 0.1;
+  config.training.steps = 5;
+  config.parallel.dp_shard = c.dp;
+  config.parallel.tp = c.tp;
+  config.training.micro_batch_size = c.micro_batch_size;
+  return config;
+}
+
+// On 3 ranks some rows only fill up.
+TEST(DropoutRun, SameOnEveryMeshAndInEverySplit) {
+  TemporaryFolder folder;
+  const Config reference_config = dropping(folder, {1, 1, 16}, "reference");
+  const TinyRun reference = run(reference_config);
+  const auto states = read_states(reference_config, 5);
+  for (const Case& c : {Case{1, 1, 4}, Case{2, 1, 8}, Case{1, 2, 16}, Case{2, 2, 2}, Case{1, 4, 5},
+                        Case{4, 1, 1}, Case{3, 1, 2}}) {
+    const std::string name = std::to_string(c.dp) + "x" + std::to_string(c.tp);
+    SCOPED_TRACE(name);
+    const Config config = dropping(folder, c, name);
+    expect_close(run(config), reference, 1e-5);
+    expect_weights_close(read_states(config, 5), states, 5, 2e-5);
+  }
+}
+
+TEST(DropoutRun, IsTrainedWithAndEvaluatedWithout) {
+  TemporaryFolder folder;
+  Config config = dropping(folder, {1, 1, 16}, "dropping");
+  config.data.valid = config.data.train;
+  config.eval.every = 1;
+  config.eval.batches = 1;
+  config.training.steps = 1;
+  config.optimizer.lr = 1e-30;  // the weights stay as they are
+  config.optimizer.weight_decay = 0.0;
+  const TinyRun dropped = run(config);
+  config.run.dir = folder / "plain";
+  config.model.attention_dropout = config.model.hidden_dropout = config.model.embedding_dropout = 0;
+  const TinyRun plain = run(config);
+  EXPECT_EQ(dropped.evals[0].at("eval_loss"), plain.evals[0].at("eval_loss"));
+  EXPECT_NE(dropped.steps[0].at("loss"), plain.steps[0].at("loss"));
+}
+
+TEST(DropoutRun, RecomputeChangesNoBit) {
+  TemporaryFolder folder;
+  for (const Case& c : {Case{1, 1, 4}, Case{2, 2, 4}}) {
+    const std::string name = std::to_string(c.dp);
+    Config config = dropping(folder, c, "kept" + name);
+    const TinyRun kept = run(config);
+    const auto states = read_states(config, 5);
+    config.run.dir = folder / ("recomputed" + name);
+    config.memory.recompute = Recompute::kFull;
+    expect_identical(run(config), kept);
+    EXPECT_EQ(read_states(config, 5), states);
+  }
+}
+
+TEST(DropoutRun, ResumeGoesOnWithTheSameMasks) {
+  TemporaryFolder folder;
+  Config config = dropping(folder, {2, 1, 4}, "whole");
+  const TinyRun whole = run(config);
+  const auto states = read_states(config, 5);
+  config.run.dir = folder / "parts";
+  config.training.stop_after = 2;
+  EXPECT_EQ(run(config).outcome, TrainOutcome::kStoppedAfterSave);
+  config.training.stop_after.reset();
+  expect_identical(run(config), whole);
+  EXPECT_EQ(read_states(config, 5), states);
+}
+
+TEST(Batches, NameTheirRowsInTheRun) {
+  TemporaryFolder folder;
+  write_tokens(folder / "tokens", 20 * 16 + 1);
+  const TokenStream stream({folder / "tokens"}, 16);
+  const std::vector<int64_t> samples = {9, 3, 5, 1, 7};
+  // Micro-batch 1 of rank 0 of 2, in rows of 2: rows 4 and 5 of 5 samples.
+  const BatchShape shape{16, 2, 64, 2, 0};
+  const MicroBatch batch = load_micro_batch(stream, samples, shape, 1, 30);
+  EXPECT_TRUE(at::equal(batch.rows, at::tensor({int64_t{34}, int64_t{35}})));
+  EXPECT_EQ(batch.weights[0][0].item<float>(), 1.0F / 80);
+  EXPECT_EQ(batch.weights[1][0].item<float>(), 0.0F);  // row 35 only fills up
+  EXPECT_FALSE(load_micro_batch(stream, samples, shape, 1, std::nullopt).rows.defined());
+  BatchShape wide = shape;
+  wide.weights = at::kDouble;
+  EXPECT_EQ(load_micro_batch(stream, samples, wide, 0, 30).weights[0][0].item<double>(), 1.0 / 80);
+}
+
+}  // namespace
+}  // namespace tessera
