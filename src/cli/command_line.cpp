@@ -4,8 +4,11 @@
 #include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
+#include <cerrno>
+#include <cstring>
 #include <iostream>
 
+#include "base/error.h"
 #include "base/exit_codes.h"
 #include "base/version.h"
 #include "config/nearest.h"
@@ -63,7 +66,10 @@ int run_command_line(int argc, const char* const* argv) {
     std::cerr << fmt::format("error: {}\nTry `{} --help`.\n", what_is_wrong(*at, error), command);
     return kExitUserError;
   }
-  return action();
+  const int code = action();
+  // A full disk or a closed pipe: what was asked for did not arrive.
+  if (!std::cout.flush()) fail("cli", "the output could not be written: {}", std::strerror(errno));
+  return code;
 }
 
 }  // namespace tessera

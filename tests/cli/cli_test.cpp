@@ -146,6 +146,14 @@ TEST(Cli, ConfigCommands) {
   EXPECT_HAS(run(dir, "config keys --markdown").out, "| `steps` |");
 }
 
+TEST(Cli, OutputThatCannotBeWrittenIsAFailure) {
+  const TempDir dir;
+  dir.write("c.yaml", kMinimal);
+  const Result result = run(dir, "config show c.yaml >/dev/full 2>err.txt #");
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_HAS(result.err, "the output could not be written: No space left on device");
+}
+
 TEST(Cli, WrongConfigurationsExitWith2) {
   const TempDir dir;
   dir.write("c.yaml", std::string(kMinimal) + "optimizer: {lerning_rate: 1e-3}\n");
