@@ -11,11 +11,12 @@
 
 namespace tessera {
 
-enum class ParamsDtype { kFp32, kBf16, kFp64 };
+enum class ParamsDtype { kFp32, kBf16, kFp16, kFp64 };
+enum class BufferDtype { kFp32, kBf16 };
 enum class ReduceDtype { kFp32, kBf16, kBf16Wire };
 enum class OutputDtype { kParams, kFp32, kBf16 };
 enum class AutoFlag { kAuto, kTrue, kFalse };
-enum class Recompute { kNone, kFull };
+enum class Recompute { kNone, kFull, kSelective };
 
 struct RunSection {
   std::string dir;  // required
@@ -42,6 +43,8 @@ struct PrecisionSection {
   ParamsDtype params = ParamsDtype::kFp32;
   ReduceDtype reduce = ReduceDtype::kFp32;
   OutputDtype output = OutputDtype::kParams;
+  BufferDtype buffers = BufferDtype::kFp32;
+  std::vector<std::string> keep_fp32;  // patterns of parameter names
 };
 
 struct MemorySection {

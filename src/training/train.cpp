@@ -117,6 +117,8 @@ at::ScalarType params_dtype(const PrecisionSection& precision) {
   switch (precision.params) {
     case ParamsDtype::kBf16:
       return at::kBFloat16;
+    case ParamsDtype::kFp16:
+      return at::kHalf;
     case ParamsDtype::kFp64:
       return at::kDouble;
     case ParamsDtype::kFp32:
