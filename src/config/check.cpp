@@ -129,8 +129,9 @@ void check_precision(const PrecisionSection& p) {
       (p.params == ParamsDtype::kFp64 || p.params == ParamsDtype::kFp16)) {
     fail_user("config",
               "precision.reduce: bf16 travels, but precision.params is {}; leave reduce at fp32",
-              p.params == ParamsDtype::kFp64 ? "fp64, which is fp64 throughout (fp32 then means fp64)"
-                                             : "fp16, whose gradients bf16 would round");
+              p.params == ParamsDtype::kFp64
+                  ? "fp64, which is fp64 throughout (fp32 then means fp64)"
+                  : "fp16, whose gradients bf16 would round");
   }
   if (p.params == ParamsDtype::kFp64 &&
       (p.output != OutputDtype::kParams || p.buffers != BufferDtype::kFp32)) {
@@ -140,70 +141,16 @@ void check_precision(const PrecisionSection& p) {
               p.output != OutputDtype::kParams ? "output" : "buffers");
   }
   if (p.params == ParamsDtype::kFp16 && p.output == OutputDtype::kBf16) {
-    fail_user("config",
-              "precision.output: bf16; precision.params is fp16, and two kinds of halves would round "
-              "twice; params or fp32 work");
+    fail_user(
+        "config",
+        "precision.output: bf16; precision.params is fp16, and two kinds of halves would round "
+        "twice; params or fp32 work");
   }
   if (!half && !p.keep_fp32.empty()) {
     fail_user("config",
               "precision.keep_fp32: [{}]; precision.params is {} already; it needs params bf16 or "
               "fp16, leave it out",
               fmt::join(p.keep_fp32, ", "), p.params == ParamsDtype::kFp32 ? "fp32" : "fp64");
-  }
-}
-
-void check_zero(const ParallelSection& p) {
-  if (p.zero < 3 && p.reshard_after_forward != kReshardAlways) {
-    fail_user("config",
-              "parallel.reshard_after_forward: {}; at parallel.zero {} parameters stay in full "
-              "anyway; leave it out or set zero: 3",
-              p.reshard_after_forward == kReshardNever ? "false"
-                                                       : std::to_string(p.reshard_after_forward),
-              p.zero);
-  }
-  if (p.zero < 2 && p.reduce_per_micro_batch == AutoFlag::kTrue) {
-    fail_user("config",
-              "parallel.reduce_per_micro_batch: true; parallel.zero {} keeps gradients in full and "
-              "reduces them once a step; leave it out (auto) or set zero: 2, which reduces each "
-              "micro-batch",
-              p.zero);
-  }
-}
-
-void check_parallel(const Config& c) {
-  const LlamaConfig& m = c.model;
-  const std::string good = divisors(tp_must_divide(m));
-  const struct {
-    const char* key;
-    int64_t value;
-  } split[] = {{"num_attention_heads", m.num_attention_heads},
-               {"num_key_value_heads", m.num_key_value_heads},
-               {"intermediate_size", m.intermediate_size},
-               {"vocab_size", m.vocab_size}};
-  for (const auto& [key, value] : split) {
-    if (value % c.parallel.tp != 0) {
-      fail_user("config", "parallel.tp: {}; must divide model.{} {}; for this model these work: {}",
-                c.parallel.tp, key, value, good);
-    }
-  }
-  check_zero(c.parallel);
-}
-
-void check_precision(const PrecisionSection& p) {
-  if (p.params == ParamsDtype::kFp64) {
-    fail_user("config",
-              "precision.params: fp64; this model's layers compute in fp32 and bf16 only");
-  }
-  if (p.params == ParamsDtype::kFp64 && p.reduce != ReduceDtype::kFp32) {
-    fail_user(
-        "config",
-        "precision.reduce: bf16 travels, but precision.params: fp64 is fp64 throughout; leave "
-        "reduce at fp32, which then means fp64");
-  }
-  if (p.params == ParamsDtype::kFp64 && p.output != OutputDtype::kParams) {
-    fail_user("config",
-              "precision.output: differs from params, but precision.params: fp64 is fp64 "
-              "throughout; leave output at params");
   }
 }
 

@@ -410,7 +410,8 @@ std::vector<Section> describe(Config& c) {
             TextListValue{&c.precision.keep_fp32},
             false,
             kMathematics,
-            "With params bf16 or fp16: the parameters that are held and used in fp32, by patterns of "
+            "With params bf16 or fp16: the parameters that are held and used in fp32, by patterns "
+            "of "
             "names (* and ?), such as [\"*norm.weight\"].",
             {"fp32_params"}},
        }},

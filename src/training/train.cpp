@@ -17,6 +17,7 @@
 #include "models/llama.h"
 #include "parallel/executor/bucket_set.h"
 #include "parallel/fsdp/initialize.h"
+#include "parallel/keep_fp32.h"
 #include "training/config_agreement.h"
 #include "training/model_record.h"
 #include "training/run_start.h"
@@ -157,6 +158,20 @@ ExecutorOptions executor_options(const Config& config, int stages) {
   return options;
 }
 
+const char* precision_text(const PrecisionSection& precision) {
+  switch (precision.params) {
+    case ParamsDtype::kBf16:
+      return "bf16 with fp32 master weights";
+    case ParamsDtype::kFp16:
+      return "fp16 with fp32 master weights";
+    case ParamsDtype::kFp64:
+      return "fp64";
+    case ParamsDtype::kFp32:
+      break;
+  }
+  return "fp32";
+}
+
 void announce(const Config& config, const Manifest& manifest, const MeshShape& shape,
               const MemoryLedger& ledger, Console& console) {
   int64_t parameters = 0;
@@ -164,10 +179,7 @@ void announce(const Config& config, const Manifest& manifest, const MeshShape& s
   console.line(fmt::format(
       "{:.2f}M parameters on {} ranks (dp_replicate {} x dp_shard {} x tp {}), zero {}, {}",
       static_cast<double>(parameters) / 1e6, shape.world(), shape.dp_replicate, shape.dp_shard,
-      shape.tp, config.parallel.zero,
-      config.precision.params == ParamsDtype::kBf16   ? "bf16 with fp32 master weights"
-      : config.precision.params == ParamsDtype::kFp64 ? "fp64"
-                                                      : "fp32"));
+      shape.tp, config.parallel.zero, precision_text(config.precision)));
   std::string text = "memory of rank 0: ";
   for (int i = 0; i < kMemoryClasses; ++i) {
     const auto memory_class = static_cast<MemoryClass>(i);
@@ -182,6 +194,8 @@ LlamaOptions llama_options(const Config& config) {
   LlamaOptions options;
   options.seed = config.run.seed;
   options.activations = params_dtype(config.precision);
+  options.buffers = config.precision.buffers == BufferDtype::kBf16 ? at::kBFloat16 : at::kFloat;
+  options.selective_recompute = config.memory.recompute == Recompute::kSelective;
   return options;
 }
 
@@ -227,6 +241,9 @@ TrainOutcome train(const Config& requested, std::unique_ptr<Communicator> world)
   const auto stages = pointers(owned_stages);
   const Manifest manifest = manifest_of(config, shape, stages, fingerprints);
   auto reader = open_start(start, manifest.tensors);
+  std::vector<ParameterTable*> tables;
+  for (Stage* stage : stages) tables.push_back(&stage->table());
+  resolve_keep_fp32(config.precision.keep_fp32, tables);
   const BucketSet bucket_set = make_buckets(stages, mesh, policy_of(config));
   const auto buckets = bucket_set.pointers();
   fill_states(start, std::move(reader), config.run.seed, buckets);

@@ -114,6 +114,8 @@ TEST(Load, EveryKeyGoesToItsOwnMember) {
       {"precision.params", "bf16"},
       {"precision.reduce", "bf16"},
       {"precision.output", "fp32"},
+      {"precision.buffers", "bf16"},
+      {"precision.keep_fp32", {"*norm.weight"}},
       {"memory.recompute", "full"},
       {"memory.recompute_every", 3},
       {"data.train", {"a", "b"}},

@@ -128,7 +128,10 @@ TEST(Diagonal, EqualsOneRank) {
 
 INSTANTIATE_TEST_SUITE_P(Layouts, Grid,
                          testing::Combine(testing::Values(0, 1, 2, 3),
-                                          testing::Values(Point{false, ParamsDtype::kFp32})),
+                                          testing::Values(Point{false, ParamsDtype::kFp32},
+                                                          Point{true, ParamsDtype::kFp32},
+                                                          Point{false, ParamsDtype::kFp64},
+                                                          Point{true, ParamsDtype::kFp64})),
                          [](const auto& test) {
                            const Point& point = std::get<1>(test.param);
                            return "zero" + std::to_string(std::get<0>(test.param)) +
@@ -164,7 +167,7 @@ TEST_P(Bits, AreTheSameAtEveryStageOfZero) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Layouts, Bits,
-                         testing::Combine(testing::Values(false),
+                         testing::Combine(testing::Bool(),
                                           testing::Values(ParamsDtype::kFp32, ParamsDtype::kBf16)),
                          [](const auto& test) {
                            return std::string(std::get<0>(test.param) ? "tied" : "untied") +
@@ -176,7 +179,7 @@ INSTANTIATE_TEST_SUITE_P(Layouts, Bits,
 TEST(Schedule, ChangesNoBit) {
   TemporaryFolder folder;
   const auto config_of = [&](const std::string& name) {
-    Config config = grid_config(folder, name, {2, 2, 1}, /*tied=*/false, ParamsDtype::kFp32);
+    Config config = grid_config(folder, name, {2, 2, 1}, /*tied=*/true, ParamsDtype::kFp32);
     config.training.micro_batch_size = 2;  // three micro-batches
     return config;
   };
@@ -201,6 +204,7 @@ TEST(Schedule, ChangesNoBit) {
     c.memory.recompute = Recompute::kFull;
     c.memory.recompute_every = 2;
   });
+  check("recompute-selective", [](Config& c) { c.memory.recompute = Recompute::kSelective; });
   check("zero-2", [](Config& c) { c.parallel.zero = 2; });
   check("checked", [](Config& c) { c.debug.check_collectives = true; });
 }
@@ -208,7 +212,7 @@ TEST(Schedule, ChangesNoBit) {
 // Gradients kept in full over the micro-batches: another order of sums, the same numbers.
 TEST(Schedule, OneReductionAStepEqualsOneAMicroBatch) {
   TemporaryFolder folder;
-  for (bool tied : {false}) {
+  for (bool tied : {false, true}) {
     const auto config_of = [&](const std::string& name) {
       Config config =
           grid_config(folder, name + (tied ? "-tied" : ""), {2, 2, 1}, tied, ParamsDtype::kFp32);

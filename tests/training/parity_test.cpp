@@ -1,6 +1,8 @@
 // The same numbers on every mesh: ten steps of a small fp32 model against one rank.
 #include <gtest/gtest.h>
 
+#include <functional>
+
 #include "training/tiny_run.h"
 
 namespace tessera {
@@ -77,26 +79,80 @@ INSTANTIATE_TEST_SUITE_P(Meshes, Parity,
                                          Case{1, 4, 4}, Case{3, 1, 4}),
                          name_of);
 
-// bf16 activations carry 8 bits, so another order of additions shows; but meshes agree with each
-// other far better than bf16 agrees with fp32, and a lost or doubled contribution would show at
-// once.
-TEST(Parity, Bf16AgreesAmongMeshesAndFollowsFp32) {
+// Halves carry 8 or 11 bits, so another order of additions shows; but meshes agree with each other
+// far better than a half agrees with fp32, and a lost or doubled contribution would show at once.
+struct Precision {
+  const char* name;
+  std::function<void(PrecisionSection&)> set;
+};
+
+class HalfParity : public testing::TestWithParam<Precision> {};
+
+TEST_P(HalfParity, AgreesAmongMeshesAndFollowsFp32) {
   TemporaryFolder folder;
   const TinyRun fp32 = run(config_of(folder, {1, 1, 1}, "fp32"));
   for (const Case& c :
        {Case{1, 1, 1}, Case{2, 1, 1}, Case{2, 2, 1}, Case{4, 1, 4}, Case{1, 4, 1}}) {
-    Config config = config_of(folder, c, "bf16-" + std::to_string(c.dp) + std::to_string(c.tp));
-    config.precision.params = ParamsDtype::kBf16;
-    const TinyRun result = run(config);
-    ASSERT_EQ(result.steps.size(), fp32.steps.size());
-    for (size_t i = 0; i < fp32.steps.size(); ++i) {
-      for (const char* key : {"loss", "grad_norm"}) {
-        const double wanted = fp32.steps[i].at(key);
-        EXPECT_NEAR(result.steps[i].at(key).get<double>(), wanted, 0.01 * wanted)
-            << key << " of step " << i + 1 << " at " << c.dp << "x" << c.tp;
+    for (int zero : {0, 3}) {
+      Config config =
+          config_of(folder, c, std::to_string(zero) + std::to_string(c.dp) + std::to_string(c.tp));
+      config.parallel.zero = zero;
+      GetParam().set(config.precision);
+      const TinyRun result = run(config);
+      ASSERT_EQ(result.steps.size(), fp32.steps.size());
+      for (size_t i = 0; i < fp32.steps.size(); ++i) {
+        for (const char* key : {"loss", "grad_norm"}) {
+          const double wanted = fp32.steps[i].at(key);
+          EXPECT_NEAR(result.steps[i].at(key).get<double>(), wanted, 0.01 * wanted)
+              << key << " of step " << i + 1 << " at " << c.dp << "x" << c.tp << " zero " << zero;
+        }
       }
     }
   }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Precisions, HalfParity,
+    testing::Values(Precision{"bf16", [](PrecisionSection& p) { p.params = ParamsDtype::kBf16; }},
+                    Precision{"fp16", [](PrecisionSection& p) { p.params = ParamsDtype::kFp16; }},
+                    Precision{"bf16_with_fp32_norms",
+                              [](PrecisionSection& p) {
+                                p.params = ParamsDtype::kBf16;
+                                p.keep_fp32 = {"*norm.weight"};
+                              }},
+                    Precision{"bf16_with_fp32_products",
+                              [](PrecisionSection& p) {
+                                p.params = ParamsDtype::kBf16;
+                                p.keep_fp32 = {"*_proj.weight", "lm_head.weight"};
+                              }},
+                    Precision{"bf16_between_fp32_stages",
+                              [](PrecisionSection& p) {
+                                p.params = ParamsDtype::kBf16;
+                                p.output = OutputDtype::kFp32;
+                              }},
+                    Precision{"bf16_reduced_in_bf16",
+                              [](PrecisionSection& p) {
+                                p.params = ParamsDtype::kBf16;
+                                p.reduce = ReduceDtype::kBf16;
+                                p.buffers = BufferDtype::kBf16;
+                              }},
+                    Precision{"fp32_reduced_in_bf16",
+                              [](PrecisionSection& p) { p.reduce = ReduceDtype::kBf16; }},
+                    Precision{"fp32_over_a_bf16_wire",
+                              [](PrecisionSection& p) { p.reduce = ReduceDtype::kBf16Wire; }}),
+    [](const auto& test) { return std::string(test.param.name); });
+
+// The choice of precision must not depend on whether there is more than one data-parallel rank:
+// with the same rows a rank, the same rounding.
+TEST(Precision, RoundsGradientsWithOneRankToo) {
+  TemporaryFolder folder;
+  Config config = config_of(folder, {1, 1, 1}, "wide");
+  const TinyRun wide = run(config);
+  config.run.dir = folder / "wire";
+  config.precision.reduce = ReduceDtype::kBf16Wire;
+  const TinyRun wire = run(config);
+  EXPECT_EQ(wire.steps[0].at("loss"), wide.steps[0].at("loss"));
+  EXPECT_NE(wire.steps[0].at("grad_norm"), wide.steps[0].at("grad_norm"));
 }
 
 TEST(Parity, InitialWeightsAreTheSameBitsOnEveryMesh) {
