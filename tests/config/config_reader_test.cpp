@@ -173,7 +173,7 @@ TEST(Reader, RefusesValues) {
       // words
       {"schedule.type=cosin", {"schedule.type: cosin", "did you mean cosine?"}},
       {"schedule.type=step", {"constant or linear or cosine"}},
-      {"precision.params=fp16", {"fp32 or bf16"}},
+      {"precision.params=fp8", {"fp32 or bf16 or fp16 or fp64"}},
       {"device=gpu", {"device: gpu; must be cpu or cuda"}},
       {"model.type=gpt2", {"model.type: gpt2; must be llama"}},
       {"optimizer.type=sgd", {"must be adamw"}},
