@@ -1,9 +1,14 @@
 // Llama's layers in fp64, fp32, bf16 and fp16, and with parameters that stay in fp32.
-#include <limits>
+#include <ATen/CPUGeneratorImpl.h>
+
+#include <cmath>
+#include <map>
 
 #include "models/layers/attention.h"
 #include "parallel/comm/self_communicator.h"
 #include "parallel/tensor_parallel/linear.h"
+#include "parallel/tensor_parallel/vocab_cross_entropy.h"
+#include "parallel/tensor_parallel/vocab_embedding.h"
 #include "stage_chain.h"
 
 namespace tessera {
@@ -147,6 +152,44 @@ TEST(Precision, LinearUsesTheFp32Value) {
     EXPECT_EQ(x.grad().item<float>(), 2050.0F);
   }
   EXPECT_EQ(weight.grad.item<float>(), 2 * 1024.0F * 2048.0F);  // beyond fp16
+}
+
+TEST(Precision, EmbeddingAddsUpInFp32) {
+  auto tp = make_self_communicator();
+  Parameter table;
+  table.box = {{0, 0}, {4, 3}};
+  table.value = at::full({4, 3}, 1.0F + 1.0F / 4096).set_requires_grad(true);
+  table.grad = at::zeros({4, 3});
+  const at::Tensor tokens = at::ones({1, 1001}, at::kLong);
+  const at::Tensor y = vocab_parallel_embedding(tokens, table, *tp, at::kHalf);
+  EXPECT_TRUE(at::equal(y.detach(), at::ones({1001, 3}, at::kHalf)));  // rounded once
+  y.backward(at::full({1001, 3}, 99.0, at::kHalf));
+  EXPECT_EQ(table.grad[1][0].item<float>(), 99099.0F);  // beyond fp16
+  EXPECT_EQ(table.grad[0][0].item<float>(), 0.0F);
+}
+
+// A head in fp32 makes fp32 logits of halves: the loss has fp32's digits.
+TEST(Precision, LossUsesTheFp32Head) {
+  auto tp = make_self_communicator();
+  auto generator = at::make_generator<at::CPUGeneratorImpl>(5);
+  for (const auto dtype : {at::kBFloat16, at::kHalf}) {
+    const at::Tensor h0 = at::randn({20, 32}, generator, at::TensorOptions(at::kDouble)).to(dtype);
+    const at::Tensor w0 = at::randn({16, 32}, generator, at::TensorOptions(at::kFloat));
+    const at::Tensor targets = at::arange(20, at::kLong).remainder(16);
+    const at::Tensor h = h0.to(at::kDouble).set_requires_grad(true);
+    const at::Tensor w = w0.to(at::kDouble).set_requires_grad(true);
+    const at::Tensor expected = at::cross_entropy_loss(at::mm(h, w.t()), targets);
+    expected.backward();
+
+    const at::Tensor x = h0.clone().set_requires_grad(true);
+    const Weight weight{w0, at::zeros_like(w0)};
+    const at::Tensor loss = vocab_parallel_loss(x, weight, 0, targets, at::full({20}, 0.05), *tp);
+    loss.backward();
+    EXPECT_NEAR(loss.item<double>(), expected.item<double>(), 1e-6 * expected.item<double>());
+    EXPECT_LE(distance(weight.grad, w.grad()), 1e-6);
+    EXPECT_EQ(x.grad().scalar_type(), dtype);
+    EXPECT_LE(distance(x.grad(), h.grad()), dtype == at::kHalf ? 1e-3 : 4e-3);
+  }
 }
 
 TEST(Precision, RotaryTablesOfBf16AreStoredAsSuch) {

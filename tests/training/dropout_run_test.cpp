@@ -58,6 +58,7 @@ TEST(DropoutRun, IsTrainedWithAndEvaluatedWithout) {
   EXPECT_NE(dropped.steps[0].at("loss"), plain.steps[0].at("loss"));
 }
 
+// Known fault N13: a new mask in the recomputation.
 TEST(DropoutRun, RecomputeChangesNoBit) {
   TemporaryFolder folder;
   for (const Case& c : {Case{1, 1, 4}, Case{2, 2, 4}}) {

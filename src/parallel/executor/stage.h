@@ -28,8 +28,8 @@ struct MicroBatch {
 // A stage takes a list of tensors and returns a list. It changes neither its inputs nor its
 // parameters in place, keeps no tensor between calls, and is deterministic: recompute calls
 // forward() again. Its gradients w.r.t. parameters are added into Parameter::grad, by autograd or
-// by its own autograd functions. The last stage returns one scalar of fp32 (fp64 in fp64 runs): this
-// rank's sum of weighted token losses, the same on all ranks of a tp group.
+// by its own autograd functions. The last stage returns one scalar of fp32 (fp64 in fp64 runs):
+// this rank's sum of weighted token losses, the same on all ranks of a tp group.
 class Stage {
  public:
   Stage(std::string name, int tp, int tp_rank) : table_(tp, tp_rank), name_(std::move(name)) {}
