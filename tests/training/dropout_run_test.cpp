@@ -66,10 +66,52 @@ TEST(DropoutRun, RecomputeChangesNoBit) {
     Config config = dropping(folder, c, "kept" + name);
     const TinyRun kept = run(config);
     const auto states = read_states(config, 5);
-    config.run.dir = folder / ("recomputed" + name);
-    config.memory.recompute = Recompute::kFull;
-    expect_identical(run(config), kept);
-    EXPECT_EQ(read_states(config, 5), states);
+    for (const Recompute recompute : {Recompute::kFull, Recompute::kSelective}) {
+      const bool full = recompute == Recompute::kFull;
+      config.run.dir = folder / ((full ? "full" : "selective") + name);
+      config.memory.recompute = recompute;
+      config.debug.poison_released = true;
+      expect_identical(run(config), kept);
+      EXPECT_EQ(read_states(config, 5), states);
+    }
+  }
+}
+
+// Untied and tied, all at once, in fp64: not a digit of the sums is lost anywhere.
+TEST(DropoutRun, Fp64AgreesToItsLastDigits) {
+  TemporaryFolder folder;
+  for (const bool tied : {false, true}) {
+    const auto config_of = [&](const Case& c) {
+      Config config = dropping(folder, c, (tied ? "tied" : "untied") + std::to_string(c.tp));
+      config.model.tie_word_embeddings = tied;
+      config.precision.params = ParamsDtype::kFp64;
+      return config;
+    };
+    const TinyRun reference = run(config_of({1, 1, 16}));
+    Config config = config_of({2, 4, 2});
+    config.memory.recompute = Recompute::kSelective;
+    expect_close(run(config), reference, 1e-12);
+  }
+}
+
+// Halves carry 8 and 11 bits, so another order of additions shows; a lost or doubled part would at
+// once. Norms and the head stay in fp32.
+TEST(DropoutRun, HalvesFollowFp32OnEveryMesh) {
+  TemporaryFolder folder;
+  const TinyRun fp32 = run(dropping(folder, {1, 1, 16}, "fp32"));
+  for (const auto& [dtype, tolerance] :
+       {std::pair{ParamsDtype::kBf16, 0.01}, {ParamsDtype::kFp16, 0.003}}) {
+    for (const Case& c : {Case{1, 1, 16}, Case{2, 2, 4}}) {
+      const std::string name = std::to_string(static_cast<int>(dtype)) + std::to_string(c.dp);
+      Config config = dropping(folder, c, name);
+      config.precision.params = dtype;
+      config.precision.keep_fp32 = {"*norm*", "lm_head*"};
+      const TinyRun result = run(config);
+      for (size_t i = 0; i < fp32.steps.size(); ++i) {
+        const double wanted = fp32.steps[i].at("loss");
+        EXPECT_NEAR(result.steps[i].at("loss").get<double>(), wanted, tolerance * wanted) << name;
+      }
+    }
   }
 }
 
