@@ -28,8 +28,12 @@ std::string Xxh3::hex() const {
   return fmt::format("{:016x}", XXH3_64bits_digest(state_->xxh));
 }
 
+uint64_t xxh3_64(const void* data, size_t bytes) {
+  return XXH3_64bits(bytes > 0 ? data : "", bytes);
+}
+
 std::string xxh3_hex(const void* data, size_t bytes) {
-  return fmt::format("{:016x}", XXH3_64bits(bytes > 0 ? data : "", bytes));
+  return fmt::format("{:016x}", xxh3_64(data, bytes));
 }
 
 bool is_xxh3_hex(const std::string& text) {

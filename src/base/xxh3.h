@@ -24,6 +24,7 @@ class Xxh3 {
   std::unique_ptr<State> state_;
 };
 
+uint64_t xxh3_64(const void* data, size_t bytes);
 std::string xxh3_hex(const void* data, size_t bytes);
 
 // True for exactly 16 lower-case hex digits.

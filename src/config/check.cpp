@@ -154,15 +154,24 @@ void check_precision(const PrecisionSection& p) {
   }
 }
 
-void check_run(const Config& c) {
-  if (c.device != "cpu") {
-    fail_user("config", "device: {}; this build computes on cpu only", c.device);
-  }
+void check_memory(const Config& c) {
   if (c.memory.recompute != Recompute::kFull && c.memory.recompute_every != 1) {
     fail_user("config",
               "memory.recompute_every: {}; it needs memory.recompute: full; leave it out or set "
               "that",
               c.memory.recompute_every);
+  }
+  if (c.memory.offload != Offload::kNone && c.device == "cpu") {
+    fail_user("config",
+              "memory.offload: {}; with device: cpu all states lie in the host's memory already; "
+              "leave it out, or set memory.offload_dir to put the optimizer's moments on a disk",
+              c.memory.offload == Offload::kAll ? "all" : "optimizer");
+  }
+}
+
+void check_run(const Config& c) {
+  if (c.device != "cpu") {
+    fail_user("config", "device: {}; this build computes on cpu only", c.device);
   }
   if (c.training.micro_batch_size > c.training.global_batch_size) {
     fail_user("config",
@@ -208,6 +217,7 @@ void check_config(const Config& config) {
   check_model(config.model);
   check_parallel(config);
   check_precision(config.precision);
+  check_memory(config);
   check_run(config);
 }
 

@@ -17,6 +17,7 @@ enum class ReduceDtype { kFp32, kBf16, kBf16Wire };
 enum class OutputDtype { kParams, kFp32, kBf16 };
 enum class AutoFlag { kAuto, kTrue, kFalse };
 enum class Recompute { kNone, kFull, kSelective };
+enum class Offload { kNone, kOptimizer, kAll };
 
 struct RunSection {
   std::string dir;  // required
@@ -50,6 +51,8 @@ struct PrecisionSection {
 struct MemorySection {
   Recompute recompute = Recompute::kNone;
   int recompute_every = 1;  // with recompute full: of every k-th stage
+  Offload offload = Offload::kNone;
+  std::string offload_dir;  // a folder for the optimizer's moments; empty: they stay in memory
 };
 
 struct DataSection {
@@ -86,9 +89,10 @@ struct CommunicationSection {
 };
 
 struct DebugSection {
-  bool poison_released = false;    // released parameter storage points at NaNs
-  bool check_collectives = false;  // the checked communicator
-  bool overlap = true;             // false: no operation runs beside the computation
+  bool poison_released = false;        // released parameter storage points at NaNs
+  bool check_collectives = false;      // the checked communicator
+  bool overlap = true;                 // false: no operation runs beside the computation
+  int64_t compare_replicas_every = 0;  // steps; 0: off
 };
 
 struct Config {

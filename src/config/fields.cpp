@@ -429,7 +429,22 @@ std::vector<Section> describe(Config& c) {
          false,
          kFree,
          "With recompute full: only every so many-th stage is computed again.",
-         {}}}},
+         {}},
+        {"offload",
+         choice(c.memory.offload, {"none", "optimizer", "all"}),
+         false,
+         kFree,
+         "device cuda: what lies in the host's memory instead of the GPU's: the optimizer's "
+         "moments "
+         "and master weights, or all states.",
+         {"cpu_offload"}},
+        {"offload_dir",
+         TextValue{&c.memory.offload_dir, "none", "a folder"},
+         false,
+         kFree,
+         "A folder on a local disk for the optimizer's moments, which then take a few buckets' "
+         "memory alone. Each rank reserves their size at the start.",
+         {"nvme_path"}}}},
       {"data",
        "Token files in Megatron's layout (`tessera data pack` writes them).",
        {
@@ -508,6 +523,13 @@ std::vector<Section> describe(Config& c) {
             false,
             kFree,
             "false: no communication runs beside the computation; the numbers are the same.",
+            {}},
+           {"compare_replicas_every",
+            integer(c.debug.compare_replicas_every, 0, kMaxCount),
+            false,
+            kFree,
+            "Steps between comparisons of all weights and gradients that ranks hold alike; a "
+            "difference ends the run. 0: none.",
             {}},
        }},
   };

@@ -11,6 +11,7 @@ void adamw_step(const std::vector<FlatBucket*>& buckets, const AdamWConfig& conf
   kernels::AdamWScalars scalars{lr, config.beta1, config.beta2, config.eps, 0.0, step, grad_scale};
   for (FlatBucket* bucket : buckets) {
     if (!bucket->trainable()) continue;
+    const MomentUse moments = bucket->use_moments();
     for (const auto& segment : bucket->update_segments()) {
       scalars.weight_decay = segment.parameter->spec.decay ? config.weight_decay : 0.0;
       const auto part = [&](const at::Tensor& state) {

@@ -14,14 +14,15 @@ enum class MemoryClass {
   kGatherRing,   // slots that parameters are gathered into
   kReduceRing,   // slots that a backward pass writes gradients into
   kStaging,      // what a reduction needs besides
+  kPoison,       // debug: what released parameters read as
   kOffloadFile,  // on disk, not in memory
 };
-inline constexpr int kMemoryClasses = 8;
+inline constexpr int kMemoryClasses = 9;
 
 inline const char* memory_class_name(MemoryClass memory_class) {
   constexpr std::array<const char*, kMemoryClasses> kNames = {
-      "parameters",  "master weights", "gradients", "moments",
-      "gather ring", "reduce ring",    "staging",   "moments on disk"};
+      "parameters",  "master weights", "gradients",   "moments",        "gather ring",
+      "reduce ring", "staging",        "poison slot", "moments on disk"};
   return kNames[static_cast<size_t>(memory_class)];
 }
 
@@ -37,6 +38,7 @@ class MemoryLedger {
     for (int64_t bytes : bytes_) sum += bytes;
     return sum;
   }
+  bool operator==(const MemoryLedger&) const = default;
 
  private:
   static size_t index(MemoryClass memory_class) { return static_cast<size_t>(memory_class); }

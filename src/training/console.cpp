@@ -63,7 +63,8 @@ void Console::clear_bar() {
 std::string bytes_text(int64_t bytes) {
   const auto value = static_cast<double>(bytes);
   if (value >= 0x1p30) return fmt::format("{:.2f} GiB", value / 0x1p30);
-  return fmt::format("{:.0f} MiB", value / 0x1p20);
+  if (value >= 10 * 0x1p20) return fmt::format("{:.0f} MiB", value / 0x1p20);
+  return fmt::format("{:.0f} KiB", value / 0x1p10);
 }
 
 std::string duration_text(double seconds) {

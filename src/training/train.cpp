@@ -16,9 +16,12 @@
 #include "config/load.h"
 #include "models/llama.h"
 #include "parallel/executor/bucket_set.h"
+#include "parallel/executor/memory_model.h"
 #include "parallel/fsdp/initialize.h"
+#include "parallel/fsdp/moment_file.h"
 #include "parallel/keep_fp32.h"
 #include "training/config_agreement.h"
+#include "training/memory_report.h"
 #include "training/model_record.h"
 #include "training/run_start.h"
 #include "training/stop_signal.h"
@@ -136,6 +139,7 @@ ShardingPolicy policy_of(const Config& config) {
   policy.reduce = config.precision.reduce == ReduceDtype::kFp32   ? GradReduce::kWide
                   : config.precision.reduce == ReduceDtype::kBf16 ? GradReduce::kBf16
                                                                   : GradReduce::kBf16Wire;
+  policy.moments_on_disk = !config.memory.offload_dir.empty();
   return policy;
 }
 
@@ -173,21 +177,13 @@ const char* precision_text(const PrecisionSection& precision) {
 }
 
 void announce(const Config& config, const Manifest& manifest, const MeshShape& shape,
-              const MemoryLedger& ledger, Console& console) {
+              Console& console) {
   int64_t parameters = 0;
   for (const auto& tensor : manifest.tensors) parameters += whole_box(tensor.shape).numel();
   console.line(fmt::format(
       "{:.2f}M parameters on {} ranks (dp_replicate {} x dp_shard {} x tp {}), zero {}, {}",
       static_cast<double>(parameters) / 1e6, shape.world(), shape.dp_replicate, shape.dp_shard,
       shape.tp, config.parallel.zero, precision_text(config.precision)));
-  std::string text = "memory of rank 0: ";
-  for (int i = 0; i < kMemoryClasses; ++i) {
-    const auto memory_class = static_cast<MemoryClass>(i);
-    if (ledger.bytes(memory_class) == 0) continue;
-    text += fmt::format("{} {}, ", memory_class_name(memory_class),
-                        bytes_text(ledger.bytes(memory_class)));
-  }
-  console.line(text + fmt::format("together {}", bytes_text(ledger.total())));
 }
 
 LlamaOptions llama_options(const Config& config) {
@@ -244,14 +240,22 @@ TrainOutcome train(const Config& requested, std::unique_ptr<Communicator> world)
   std::vector<ParameterTable*> tables;
   for (Stage* stage : stages) tables.push_back(&stage->table());
   resolve_keep_fp32(config.precision.keep_fp32, tables);
-  const BucketSet bucket_set = make_buckets(stages, mesh, policy_of(config));
+  announce(config, manifest, shape, console);
+  MemoryReport memory(mesh.world(), console);
+  const ShardingPolicy policy = policy_of(config);
+  const BucketPlan plan = plan_buckets(stages, policy);
+  std::unique_ptr<MomentStore> moments;
+  if (policy.moments_on_disk)
+    moments = std::make_unique<MomentFile>(config.memory.offload_dir,
+                                           moment_store_bytes(plan, shape.dp_shard));
+  const BucketSet bucket_set = make_buckets(plan, mesh, moments.get());
   const auto buckets = bucket_set.pointers();
   fill_states(start, std::move(reader), config.run.seed, buckets);
-  StepExecutor executor(stages, buckets, bucket_set.of_stage,
-                        executor_options(config, static_cast<int>(stages.size())));
-  MemoryLedger ledger;
-  executor.add_to(ledger);
-  announce(config, manifest, shape, ledger, console);
+  if (moments) moments->release();
+  const auto options = executor_options(config, static_cast<int>(stages.size()));
+  StepExecutor executor(stages, buckets, bucket_set.of_stage, options);
+  memory.start(executor.ledger(),
+               predict_memory(chain_size(stages, plan, options), shape, policy, options));
 
   std::optional<MetricsFile> metrics;
   if (root) {
@@ -259,7 +263,8 @@ TrainOutcome train(const Config& requested, std::unique_ptr<Communicator> world)
     metrics.emplace(run_dir / "metrics.jsonl", start.step);
   }
   Trainer trainer({config, mesh, buckets, executor, data.train, data.valid ? &*data.valid : nullptr,
-                   checkpoints, manifest, console, metrics ? &*metrics : nullptr, stop_signal},
+                   checkpoints, manifest, console, metrics ? &*metrics : nullptr, stop_signal,
+                   memory, moments.get()},
                   start.step);
   const TrainOutcome outcome = trainer.run();
   if (outcome == TrainOutcome::kDone)

@@ -13,6 +13,7 @@
 #include "optim/adamw.h"
 #include "optim/grad_norm.h"
 #include "optim/lr_schedule.h"
+#include "parallel/fsdp/compare_replicas.h"
 #include "training/train_state.h"
 
 namespace tessera {
@@ -37,6 +38,7 @@ TrainOutcome Trainer::run() {
   parts_.console.header();
   while (step_ < total) {
     StepMetrics metrics = train_step();
+    parts_.memory.after_step();
     if (parts_.metrics) parts_.metrics->write(metrics);
     if (is_due(step_, config.training.log_every))
       parts_.console.progress(metrics, total,
@@ -74,6 +76,8 @@ StepMetrics Trainer::train_step() {
     loss += parts_.executor.forward_backward(
         load_micro_batch(parts_.train_data, samples, shape, i, step_ * batch_size),
         {.first = i == 0, .last = i + 1 == micro_batches});
+  if (is_due(step_ + 1, config.debug.compare_replicas_every))
+    compare_replicas(parts_.buckets, parts_.mesh, step_ + 1);
 
   // One small sum over all ranks. Ranks of a tp group hold the same loss, so one of them counts.
   at::Tensor sums = at::empty({3}, at::kDouble);
@@ -145,6 +149,7 @@ void Trainer::save() {
   manifest.tokens = manifest.samples * parts_.config.data.seq_len;
   const auto pieces = pieces_to_save(parts_.buckets, parts_.mesh, manifest.states);
   const auto folder = parts_.checkpoints.save(std::move(manifest), pieces);
+  if (parts_.moments) parts_.moments->release();
   parts_.console.line(fmt::format("saved {} in {:.2f} s", folder.string(), seconds_since(start)));
 }
 

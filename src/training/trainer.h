@@ -12,6 +12,7 @@
 #include "parallel/executor/step_executor.h"
 #include "training/batches.h"
 #include "training/console.h"
+#include "training/memory_report.h"
 #include "training/metrics.h"
 #include "training/stop_signal.h"
 #include "training/train.h"
@@ -31,6 +32,8 @@ struct TrainerParts {
   Console& console;
   MetricsFile* metrics;  // rank 0 alone
   const StopSignal& stop_signal;
+  MemoryReport& memory;
+  MomentStore* moments;  // null: they lie in ordinary memory
 };
 
 // The training loop and nothing else:

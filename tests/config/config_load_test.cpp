@@ -118,6 +118,8 @@ TEST(Load, EveryKeyGoesToItsOwnMember) {
       {"precision.keep_fp32", {"*norm.weight"}},
       {"memory.recompute", "full"},
       {"memory.recompute_every", 3},
+      {"memory.offload", "optimizer"},
+      {"memory.offload_dir", "scratch"},
       {"data.train", {"a", "b"}},
       {"data.valid", {"v"}},
       {"data.seq_len", 77},
@@ -145,7 +147,8 @@ TEST(Load, EveryKeyGoesToItsOwnMember) {
       {"communication.shared_memory", false},
       {"debug.poison_released", true},
       {"debug.check_collectives", true},
-      {"debug.overlap", false}};
+      {"debug.overlap", false},
+      {"debug.compare_replicas_every", 5}};
   for (const auto& [path, value] : values) {
     const std::string text = value.is_string() ? value.get<std::string>() : value.dump();
     const nlohmann::json changed = to_json(minimal({path + "=" + text}));

@@ -54,13 +54,12 @@ std::vector<FlatBucket*> BucketSet::pointers() const {
   return result;
 }
 
-BucketSet make_buckets(const std::vector<Stage*>& stages, Mesh& mesh,
-                       const ShardingPolicy& policy) {
+BucketPlan plan_buckets(const std::vector<Stage*>& stages, const ShardingPolicy& policy) {
   std::map<const Parameter*, int> borrowers;
   for (const Stage* stage : stages)
     for (const Parameter* parameter : stage->borrowed()) ++borrowers[parameter];
 
-  BucketSet set;
+  BucketPlan plan;
   std::map<const Parameter*, int> bucket_of_borrowed;
   for (Stage* stage : stages) {
     std::vector<std::pair<Kind, std::vector<ParameterPack*>>> groups;
@@ -74,9 +73,9 @@ BucketSet make_buckets(const std::vector<Stage*>& stages, Mesh& mesh,
       if (group == groups.end()) group = groups.insert(groups.end(), {kind, {}});
       group->second.push_back(&pack);
     }
-    auto& listed = set.of_stage.emplace_back();
+    auto& listed = plan.of_stage.emplace_back();
     for (auto& [kind, packs] : groups) {
-      const int index = static_cast<int>(set.buckets.size());
+      const int index = static_cast<int>(plan.buckets.size());
       BucketOptions options{.policy = policy,
                             .params = kind.fp32 ? at::kFloat : policy.params,
                             .trainable = kind.trainable};
@@ -84,8 +83,7 @@ BucketSet make_buckets(const std::vector<Stage*>& stages, Mesh& mesh,
         options.uses += borrowers[kind.borrowed];
         bucket_of_borrowed[kind.borrowed] = index;
       }
-      set.buckets.push_back(
-          std::make_unique<FlatBucket>(bucket_name(*stage, kind), std::move(packs), mesh, options));
+      plan.buckets.push_back({bucket_name(*stage, kind), std::move(packs), options});
       listed.push_back(index);
     }
   }
@@ -95,10 +93,44 @@ BucketSet make_buckets(const std::vector<Stage*>& stages, Mesh& mesh,
       if (found == bucket_of_borrowed.end())
         fail("parameter", "stage {} borrows {}, which no stage of the chain owns",
              stages[i]->name(), parameter->spec.name);
-      set.of_stage[i].push_back(found->second);
+      plan.of_stage[i].push_back(found->second);
     }
   }
+  return plan;
+}
+
+int64_t moment_store_bytes(const BucketPlan& plan, int dp_shard) {
+  int64_t bytes = 0;
+  for (const BucketPlan::Bucket& bucket : plan.buckets) {
+    const ShardingPolicy& policy = bucket.options.policy;
+    if (!bucket.options.trainable) continue;
+    const int64_t numel = BucketLayout(bucket.packs, dp_shard).numel;
+    const at::ScalarType dtype =
+        master_dtype(bucket.options.params) == at::kDouble ? at::kDouble : policy.moment_dtype;
+    bytes +=
+        MomentStore::bucket_bytes((policy.zero == 0 ? numel : numel / dp_shard) * policy.moments *
+                                  static_cast<int64_t>(c10::elementSize(dtype)));
+  }
+  return bytes;
+}
+
+BucketSet make_buckets(const BucketPlan& plan, Mesh& mesh, MomentStore* moments) {
+  BucketSet set;
+  for (const BucketPlan::Bucket& bucket : plan.buckets) {
+    BucketOptions options = bucket.options;
+    if (options.policy.moments_on_disk != (moments != nullptr))
+      fail("parameter", "moments on disk: {}, but {} store for them is there",
+           options.policy.moments_on_disk, moments ? "a" : "no");
+    options.moments = moments;
+    set.buckets.push_back(std::make_unique<FlatBucket>(bucket.name, bucket.packs, mesh, options));
+  }
+  set.of_stage = plan.of_stage;
   return set;
+}
+
+BucketSet make_buckets(const std::vector<Stage*>& stages, Mesh& mesh,
+                       const ShardingPolicy& policy) {
+  return make_buckets(plan_buckets(stages, policy), mesh);
 }
 
 }  // namespace tessera

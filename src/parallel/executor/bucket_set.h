@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "parallel/executor/stage.h"
@@ -16,10 +17,28 @@ struct BucketSet {
   std::vector<FlatBucket*> pointers() const;
 };
 
+// What make_buckets() makes: a pure function of the parameter tables, which allocates nothing.
+struct BucketPlan {
+  struct Bucket {
+    std::string name;
+    std::vector<ParameterPack*> packs;
+    BucketOptions options;
+  };
+  std::vector<Bucket> buckets;
+  std::vector<std::vector<int>> of_stage;
+};
+
 // A stage's parameters go into one bucket, except those that differ: frozen ones, ones kept in fp32
 // while the others are halves, and ones that another stage borrows have buckets of their own. A
 // borrowed parameter's bucket is listed by every stage that reads it. Error if the parts of a pack
 // differ, since one matrix product serves them all.
+BucketPlan plan_buckets(const std::vector<Stage*>& stages, const ShardingPolicy& policy);
+
+// Bytes of the store that holds the moments of all buckets of a rank.
+int64_t moment_store_bytes(const BucketPlan& plan, int dp_shard);
+
+// `moments`: their store, where the policy has moments on disk.
+BucketSet make_buckets(const BucketPlan& plan, Mesh& mesh, MomentStore* moments = nullptr);
 BucketSet make_buckets(const std::vector<Stage*>& stages, Mesh& mesh, const ShardingPolicy& policy);
 
 }  // namespace tessera

@@ -31,28 +31,49 @@ TensorList cast(const TensorList& values, std::optional<at::ScalarType> dtype) {
   return result;
 }
 
+// The last stage's backward follows its forward at once, so nothing is gained there.
+bool recomputes(const ExecutorOptions& options, int stage, int stages) {
+  return options.recompute_every > 0 && stage % options.recompute_every == 0 && stage + 1 < stages;
+}
+
 }  // namespace
+
+std::vector<StageNeeds> stage_needs(const std::vector<Stage*>& stages,
+                                    const std::vector<std::vector<int>>& of_stage,
+                                    const ExecutorOptions& options) {
+  std::vector<StageNeeds> needs;
+  const int count = static_cast<int>(stages.size());
+  for (int i = 0; i < count; ++i)
+    needs.push_back(
+        {of_stage[i], recomputes(options, i, count) || stages[i]->backward_reads_parameters()});
+  return needs;
+}
+
+SlotPlans plan_executor(const std::vector<BucketNeeds>& buckets,
+                        const std::vector<StageNeeds>& stages, const ExecutorOptions& options) {
+  const int prefetch = options.overlap ? options.prefetch : 0;
+  SlotPlans plans;
+  plans.train =
+      plan_slots(buckets, stages, {.prefetch = prefetch, .keep_gathered = options.keep_gathered});
+  plans.eval = plan_slots(buckets, stages,
+                          {.prefetch = prefetch,
+                           .training = false,
+                           .gather_slot_bytes = plans.train.gather_slot_bytes});
+  return plans;
+}
 
 StepExecutor::StepExecutor(std::vector<Stage*> stages, std::vector<FlatBucket*> buckets,
                            const std::vector<std::vector<int>>& stage_buckets,
                            ExecutorOptions options)
     : stages_(std::move(stages)), buckets_(std::move(buckets)), options_(std::move(options)) {
-  if (!options_.overlap) options_.prefetch = 0;
-  for (size_t i = 0; i < stages_.size(); ++i)
-    needs_.push_back({stage_buckets[i],
-                      recomputes(static_cast<int>(i)) || stages_[i]->backward_reads_parameters()});
+  needs_ = stage_needs(stages_, stage_buckets, options_);
   std::vector<BucketNeeds> bucket_needs;
   for (const FlatBucket* bucket : buckets_)
     bucket_needs.push_back({bucket->gather_slot_bytes(), bucket->refreshes(),
                             bucket->trainable() ? bucket->gradient().slot_bytes() : 0});
-  train_plan_ =
-      plan_slots(bucket_needs, needs_,
-                 {.prefetch = options_.prefetch, .keep_gathered = options_.keep_gathered});
-  // One ring serves both.
-  eval_plan_ = plan_slots(bucket_needs, needs_,
-                          {.prefetch = options_.prefetch,
-                           .training = false,
-                           .gather_slot_bytes = train_plan_.gather_slot_bytes});
+  SlotPlans plans = plan_executor(bucket_needs, needs_, options_);
+  train_plan_ = std::move(plans.train);
+  eval_plan_ = std::move(plans.eval);
   allocate_buffers();
   states_.resize(stages_.size());
   gathering_.assign(buckets_.size(), false);
@@ -149,17 +170,18 @@ void StepExecutor::parameters_changed() {
     if (bucket->trainable()) bucket->mark_changed();
 }
 
-void StepExecutor::add_to(MemoryLedger& ledger) const {
+MemoryLedger StepExecutor::ledger() const {
+  MemoryLedger ledger;
   for (const FlatBucket* bucket : buckets_) bucket->add_to(ledger);
   ledger.add(MemoryClass::kGatherRing, total_bytes(gather_slots_));
   ledger.add(MemoryClass::kReduceRing, total_bytes(grad_slots_));
   ledger.add(MemoryClass::kStaging, total_bytes(staging_) + total_bytes(wire_));
+  if (poison_.defined()) ledger.add(MemoryClass::kPoison, static_cast<int64_t>(poison_.nbytes()));
+  return ledger;
 }
 
-// The last stage's backward follows its forward at once, so nothing is gained there.
 bool StepExecutor::recomputes(int stage) const {
-  return options_.recompute_every > 0 && stage % options_.recompute_every == 0 &&
-         stage + 1 < static_cast<int>(stages_.size());
+  return tessera::recomputes(options_, stage, static_cast<int>(stages_.size()));
 }
 
 void StepExecutor::start_gathers(const SlotPlan& plan, int turn, size_t& next) {

@@ -28,6 +28,20 @@ struct ExecutorOptions {
   std::function<void(const std::string&)> trace;
 };
 
+// What the plan of slots knows of each stage. of_stage[i]: the buckets that stages[i] reads.
+std::vector<StageNeeds> stage_needs(const std::vector<Stage*>& stages,
+                                    const std::vector<std::vector<int>>& of_stage,
+                                    const ExecutorOptions& options);
+
+// The slots of training and of evaluation, which share one ring: the latter's gather_slot_bytes are
+// what is allocated.
+struct SlotPlans {
+  SlotPlan train;
+  SlotPlan eval;
+};
+SlotPlans plan_executor(const std::vector<BucketNeeds>& buckets,
+                        const std::vector<StageNeeds>& stages, const ExecutorOptions& options);
+
 // Drives a chain of stages by an explicit schedule: no module hooks, so the order of gathers,
 // computes and reduces is plain code and the same on every rank by construction. The stages of ZeRO
 // are policies of the buckets; at zero 3:
@@ -65,8 +79,8 @@ class StepExecutor {
 
   const SlotPlan& plan() const { return train_plan_; }
 
-  // Adds what this executor and its buckets have allocated.
-  void add_to(MemoryLedger& ledger) const;
+  // What this executor and its buckets have allocated.
+  MemoryLedger ledger() const;
 
  private:
   struct StageState {

@@ -57,8 +57,15 @@ void FlatBucket::allocate() {
   if (resident_) full_.point_at(master_.data_ptr());
   if (!options_.trainable) return;
   gradient_.emplace(mesh_, options_.policy, options_.params, numel(), options_.uses);
-  for (int i = 0; i < options_.policy.moments; ++i)
-    moments_.push_back(zeros(held, wide == at::kDouble ? wide : options_.policy.moment_dtype));
+  const int moments = options_.policy.moments;
+  const at::ScalarType dtype = wide == at::kDouble ? wide : options_.policy.moment_dtype;
+  if (options_.moments) {
+    StoredMoments stored = options_.moments->add_bucket(moments, held, dtype);
+    place_in_store_ = stored.bucket;
+    moments_ = std::move(stored.moments);
+    return;
+  }
+  for (int i = 0; i < moments; ++i) moments_.push_back(zeros(held, dtype));
 }
 
 void FlatBucket::bind_parameters() {
@@ -104,7 +111,8 @@ void FlatBucket::add_to(MemoryLedger& ledger) const {
   // A master that is a slice of the full copy is counted there.
   if (!full_memory_.defined() || options_.params != master_.scalar_type())
     ledger.add(MemoryClass::kMaster, bytes(master_));
-  for (const auto& moment : moments_) ledger.add(MemoryClass::kMoments, bytes(moment));
+  const auto place = options_.moments ? MemoryClass::kOffloadFile : MemoryClass::kMoments;
+  for (const auto& moment : moments_) ledger.add(place, bytes(moment));
   if (gradient_) gradient_->add_to(ledger);
 }
 

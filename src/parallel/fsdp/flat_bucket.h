@@ -9,6 +9,7 @@
 
 #include "parallel/fsdp/bucket_gradient.h"
 #include "parallel/fsdp/bucket_layout.h"
+#include "parallel/fsdp/moment_store.h"
 #include "parallel/fsdp/repointable_tensor.h"
 #include "parallel/fsdp/sharding_policy.h"
 #include "parallel/mesh.h"
@@ -20,7 +21,8 @@ struct BucketOptions {
   ShardingPolicy policy;
   at::ScalarType params = at::kFloat;  // the policy's, or fp32 for what is kept in fp32
   bool trainable = true;
-  int uses = 1;  // stages that read it
+  int uses = 1;                    // stages that read it
+  MomentStore* moments = nullptr;  // policy.moments_on_disk: where; outlives the bucket
 };
 
 // clang-format off
@@ -53,11 +55,23 @@ class FlatBucket {
   // What this rank's optimizer updates and a checkpoint fills: the same, at zero 0 everything.
   const std::vector<Segment>& update_segments() const { return update_segments_; }
 
+  // zero 0 to 2: the full copy as stages read it, fresh after a forward pass, and where each
+  // parameter lies in it.
+  bool keeps_full_parameters() const { return options_.policy.keeps_full_parameters(); }
+  const at::Tensor& full() const { return full_.tensor(); }
+  std::vector<Segment> full_segments() const { return layout_.segments(0, numel(), 0); }
+  // zero 0: master() and grad() hold the whole bucket.
+  bool updates_everything() const { return options_.policy.zero == 0; }
+
   // In the master's dtype (fp32, fp64 throughout a run in fp64).
   const at::Tensor& master() const { return master_; }
   // Trainable buckets alone.
   const at::Tensor& grad() const { return gradient_->kept(); }
   std::vector<at::Tensor>& moments() { return moments_; }
+  // An update of this bucket's moments lasts as long as the result.
+  MomentUse use_moments() {
+    return options_.moments ? MomentUse(*options_.moments, place_in_store_) : MomentUse();
+  }
   void add_to(MemoryLedger& ledger) const;
 
   // Bytes of the slot that a gather needs; 0: none.
@@ -97,6 +111,7 @@ class FlatBucket {
   at::Tensor full_memory_;  // of a full copy that stays
   at::Tensor master_;
   std::vector<at::Tensor> moments_;
+  int place_in_store_ = 0;
   std::optional<BucketGradient> gradient_;
   Work gather_;
 };

@@ -1,0 +1,129 @@
+#include "parallel/executor/memory_model.h"
+
+#include <algorithm>
+
+namespace tessera {
+namespace {
+
+int64_t bytes_of(int64_t numel, at::ScalarType dtype) {
+  return numel * static_cast<int64_t>(c10::elementSize(dtype));
+}
+
+// One bucket's arithmetic.
+class BucketModel {
+ public:
+  BucketModel(const ChainSize::Bucket& bucket, const MeshShape& mesh, const ShardingPolicy& policy)
+      : bucket_(bucket),
+        mesh_(mesh),
+        policy_(policy),
+        wide_(master_dtype(bucket.params)),
+        shard_((bucket.numel + mesh.dp_shard - 1) / mesh.dp_shard) {}
+
+  void add_states(MemoryLedger& ledger) const {
+    if (keeps_copy()) ledger.add(MemoryClass::kParameters, bytes_of(bucket_.numel, bucket_.params));
+    // Beside a full copy of its own dtype the master is a slice of that.
+    if (!keeps_copy() || bucket_.params != wide_)
+      ledger.add(MemoryClass::kMaster, bytes_of(updated(), wide_));
+    if (!bucket_.trainable) return;
+    ledger.add(MemoryClass::kGradients,
+               bytes_of(policy_.keeps_full_gradients() ? bucket_.numel : shard_, wide_));
+    const at::ScalarType moments = wide_ == at::kDouble ? wide_ : policy_.moment_dtype;
+    ledger.add(policy_.moments_on_disk ? MemoryClass::kOffloadFile : MemoryClass::kMoments,
+               policy_.moments * bytes_of(updated(), moments));
+  }
+
+  BucketNeeds needs() const {
+    BucketNeeds needs;
+    if (!policy_.keeps_full_parameters() && !resident())
+      needs.gather_bytes = bytes_of(bucket_.numel, bucket_.params);
+    needs.refreshes = keeps_copy();
+    if (bucket_.trainable && !direct()) needs.grad_bytes = bytes_of(bucket_.numel, bucket_.params);
+    return needs;
+  }
+
+  // What arrives for a gradient that is there already.
+  int64_t staging() const {
+    const bool needed = bucket_.trainable && (!policy_.keeps_full_gradients() || bucket_.uses > 1);
+    return needed ? bytes_of(shard_, wide_) : 0;
+  }
+
+  int64_t wire() const {
+    if (!bucket_.trainable || policy_.reduce == GradReduce::kWide) return 0;
+    return bytes_of(bucket_.numel + shard_, at::kBFloat16);
+  }
+
+ private:
+  // Stages read the master itself.
+  bool resident() const {
+    return bucket_.params == wide_ && (policy_.zero == 0 || mesh_.dp_shard == 1);
+  }
+  bool keeps_copy() const { return policy_.keeps_full_parameters() && !resident(); }
+  int64_t updated() const { return policy_.zero == 0 ? bucket_.numel : shard_; }
+  // The backward pass adds into the kept gradient.
+  bool direct() const {
+    return bucket_.params == wide_ && bucket_.uses == 1 &&
+           (policy_.keeps_full_gradients() ||
+            (mesh_.dp_shard == 1 && policy_.reduce == GradReduce::kWide));
+  }
+
+  const ChainSize::Bucket& bucket_;
+  const MeshShape& mesh_;
+  const ShardingPolicy& policy_;
+  at::ScalarType wide_;
+  int64_t shard_;
+};
+
+int64_t sum(const std::vector<int64_t>& values) {
+  int64_t total = 0;
+  for (const int64_t value : values) total += value;
+  return total;
+}
+
+}  // namespace
+
+ChainSize chain_size(const std::vector<Stage*>& stages, const BucketPlan& plan,
+                     const ExecutorOptions& options) {
+  ChainSize chain;
+  for (const BucketPlan::Bucket& bucket : plan.buckets) {
+    int64_t numel = 0;
+    for (const ParameterPack* pack : bucket.packs)
+      for (const Parameter* part : pack->parts) numel += part->box.numel();
+    chain.buckets.push_back(
+        {numel, bucket.options.params, bucket.options.trainable, bucket.options.uses});
+  }
+  chain.stages = stage_needs(stages, plan.of_stage, options);
+  return chain;
+}
+
+MemoryLedger predict_memory(const ChainSize& chain, const MeshShape& mesh,
+                            const ShardingPolicy& policy, const ExecutorOptions& options) {
+  MemoryLedger ledger;
+  std::vector<BucketModel> models;
+  std::vector<BucketNeeds> needs;
+  int64_t largest_gather = 0;
+  for (const ChainSize::Bucket& bucket : chain.buckets) {
+    models.emplace_back(bucket, mesh, policy);
+    models.back().add_states(ledger);
+    needs.push_back(models.back().needs());
+    largest_gather = std::max(largest_gather, needs.back().gather_bytes);
+  }
+  const SlotPlans plans = plan_executor(needs, chain.stages, options);
+  ledger.add(MemoryClass::kGatherRing, sum(plans.eval.gather_slot_bytes));
+  ledger.add(MemoryClass::kReduceRing, sum(plans.train.grad_slot_bytes));
+  // Buffers number i serve the i-th bucket of whichever stage is being reduced.
+  std::vector<int64_t> staging, wire;
+  for (const StageNeeds& stage : chain.stages) {
+    staging.resize(std::max(staging.size(), stage.buckets.size()));
+    wire.resize(staging.size());
+    for (size_t i = 0; i < stage.buckets.size(); ++i) {
+      const BucketModel& model = models[static_cast<size_t>(stage.buckets[i])];
+      staging[i] = std::max(staging[i], model.staging());
+      wire[i] = std::max(wire[i], model.wire());
+    }
+  }
+  ledger.add(MemoryClass::kStaging, sum(staging) + sum(wire));
+  if (options.poison_released) ledger.add(MemoryClass::kPoison, largest_gather);
+  return ledger;
+}
+
+}  // namespace tessera

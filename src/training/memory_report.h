@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cstdint>
+
+#include "parallel/comm/communicator.h"
+#include "parallel/memory_ledger.h"
+#include "training/console.h"
+
+namespace tessera {
+
+// Says what a run's memory is for: before the first step what the engine has allocated and what
+// arithmetic said, after the second step what the system measures. All methods are collective over
+// `world`.
+class MemoryReport {
+ public:
+  // Made before the model: what the process holds now is not the model's.
+  MemoryReport(Communicator& world, Console& console);
+
+  // `ledger`: what this rank has allocated; `predicted`: from the parameter counts
+  // (memory_model.h).
+  void start(const MemoryLedger& ledger, const MemoryLedger& predicted);
+  // After each step; speaks after the second, when every buffer has been used once.
+  void after_step();
+
+ private:
+  Communicator& world_;
+  Console& console_;
+  int64_t before_;
+  int64_t engine_bytes_ = 0;
+  int steps_ = 0;
+};
+
+}  // namespace tessera
