@@ -31,7 +31,7 @@ from watch import Run, watch  # noqa: E402
 
 SIDES = ("tessera", "peer")
 WARM_UP = 2  # steps that do not count: allocators, caches and thread pools fill up
-STEPS = {"small": 22, "medium": 7}
+STEPS = {"small": 22, "medium": 7, "large": 4}
 TORCHRUN = Path(sys.executable).parent / "torchrun"
 
 
@@ -166,7 +166,7 @@ def mesh(text: str) -> tuple[int, int]:
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sizes", nargs="+", choices=SIZES, default=list(SIZES))
+    parser.add_argument("--sizes", nargs="+", choices=SIZES, default=["small", "medium"])
     parser.add_argument("--dtypes", nargs="+", choices=["fp32", "bf16"], default=["fp32", "bf16"])
     parser.add_argument("--meshes", nargs="+", type=mesh, default=[(1, 1), (2, 1), (1, 2), (2, 2)], metavar="DPxTP")
     parser.add_argument("--steps", type=int, help=f"of a run, the first {WARM_UP} do not count; default {STEPS}")

@@ -20,4 +20,6 @@ class Size:
 SIZES = {
     "small": Size(hidden=256, ffn=704, layers=4, heads=8, kv_heads=4, vocab=256, seq_len=256, micro_batch=4),
     "medium": Size(hidden=768, ffn=2048, layers=8, heads=12, kv_heads=4, vocab=32000, seq_len=512, micro_batch=2),
+    # 302M parameters, few tokens: what memory holds is model states.
+    "large": Size(hidden=1024, ffn=2816, layers=21, heads=16, kv_heads=4, vocab=32000, seq_len=128, micro_batch=1),
 }
