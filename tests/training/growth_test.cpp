@@ -98,6 +98,20 @@ TEST(Growth, MemoryIsFlatFromStep200To2000) {
   EXPECT_LT(steps.anonymous[1999] - steps.anonymous[199], 4 << 20);
 }
 
+TEST(Growth, TheLogSaysWhatMemoryIsFor) {
+  const TemporaryFolder folder;
+  Config config = tiny_config(folder, "said");
+  config.training.steps = 2;
+  config.parallel.dp_shard = 2;
+  run(config);
+  std::ifstream in(folder / "said" / "logs" / "train.log");
+  const std::string log((std::istreambuf_iterator<char>(in)), {});
+  for (const char* part : {"memory of rank 0: master weights", "moments", "gather ring",
+                           "from the parameter counts: ", "memory of 2 ranks: the largest",
+                           "measured after two steps, largest rank: peak"})
+    EXPECT_NE(log.find(part), std::string::npos) << part << " in: " << log;
+}
+
 TEST(Growth, EveryStepHasTheSameCollectives) {
   const TemporaryFolder folder;
   for (int zero = 0; zero <= 3; ++zero) {
