@@ -54,7 +54,7 @@ void inspect(const std::filesystem::path& step_dir, bool verify, std::ostream& o
                      "stored as");
   for (const TensorInfo& tensor : manifest.tensors) {
     std::vector<std::string> stored;
-    for (const std::string& state : manifest.states)
+    for (const std::string& state : manifest.states_of(tensor))
       stored.push_back(
           fmt::format("{} {}", state, dtype_name(reader.stored_dtype(tensor.name, state))));
     out << fmt::format("{:<{}}  {:<18}  {:>12}  {}\n", tensor.name, name_width,

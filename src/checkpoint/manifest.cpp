@@ -2,6 +2,7 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <set>
 
 #include "base/error.h"
@@ -77,7 +78,18 @@ std::vector<std::string> read_states(const Field& field) {
   return states;
 }
 
-std::vector<TensorInfo> read_tensors(const json& rows, const std::string& file) {
+// A tensor's own states: some of the manifest's.
+std::vector<std::string> read_own_states(const Field& field, const std::vector<std::string>& all) {
+  std::vector<std::string> states = read_states(field);
+  for (const std::string& state : states) {
+    if (std::find(all.begin(), all.end(), state) == all.end())
+      field.refuse("some of the manifest's states");
+  }
+  return states;
+}
+
+std::vector<TensorInfo> read_tensors(const json& rows, const std::vector<std::string>& states,
+                                     const std::string& file) {
   std::vector<TensorInfo> tensors;
   std::set<std::string> seen;
   for (size_t i = 0; i < rows.size(); ++i) {
@@ -98,6 +110,8 @@ std::vector<TensorInfo> read_tensors(const json& rows, const std::string& file) 
     }
     if (checked_numel(tensor.shape, Dtype::kF64) < 0)
       shape.refuse("a tensor of less than 2^63 bytes");
+    if (rows[i].contains("states"))
+      tensor.states = read_own_states(Field(rows[i], file, where, "states"), states);
     tensors.push_back(std::move(tensor));
   }
   return tensors;
@@ -134,15 +148,25 @@ json read_data(const json& root, const std::string& file) {
 }
 
 json to_json(const Manifest& manifest) {
-  json root{{"format", kFormat},           {"version", kCheckpointFormatVersion},
-            {"writer", manifest.writer},   {"step", manifest.step},
-            {"samples", manifest.samples}, {"tokens", manifest.tokens},
-            {"seed", manifest.seed},       {"states", manifest.states},
-            {"mesh", manifest.mesh},       {"model", manifest.model},
-            {"config", manifest.config},   {"data", manifest.data},
-            {"tensors", json::array()},    {"files", json::array()}};
-  for (const TensorInfo& tensor : manifest.tensors)
+  json root{{"format", kFormat},
+            {"version", kCheckpointFormatVersion},
+            {"writer", manifest.writer},
+            {"step", manifest.step},
+            {"samples", manifest.samples},
+            {"tokens", manifest.tokens},
+            {"seed", manifest.seed},
+            {"states", manifest.states},
+            {"mesh", manifest.mesh},
+            {"model", manifest.model},
+            {"config", manifest.config},
+            {"data", manifest.data},
+            {"training", manifest.training},
+            {"tensors", json::array()},
+            {"files", json::array()}};
+  for (const TensorInfo& tensor : manifest.tensors) {
     root["tensors"].push_back({{"name", tensor.name}, {"shape", tensor.shape}});
+    if (!tensor.states.empty()) root["tensors"].back()["states"] = tensor.states;
+  }
   for (const ManifestFile& file : manifest.files)
     root["files"].push_back(
         {{"name", file.name}, {"size", file.size}, {"header_xxh3", file.header_xxh3}});
@@ -161,7 +185,7 @@ std::string digest_of(json root) {
 std::string layout(const json& root) {
   std::string text = "{\n";
   for (const char* key : {"format", "version", "writer", "step", "samples", "tokens", "seed",
-                          "mesh", "states", "model", "config", "data"})
+                          "mesh", "states", "model", "config", "data", "training"})
     text += fmt::format("  \"{}\": {},\n", key, root[key].dump());
   for (const char* key : {"tensors", "files"}) {
     text += fmt::format("  \"{}\": [", key);
@@ -188,9 +212,9 @@ Manifest read_manifest(const std::filesystem::path& step_dir) {
     format.refuse("\"tessera-checkpoint\"");
   if (const Field version = field("version"); version.whole_number() < 1)
     version.refuse("a format version from 1");
-  else if (version.whole_number() != kCheckpointFormatVersion)
+  else if (version.whole_number() > kCheckpointFormatVersion)
     fail_user("checkpoint",
-              "{}: format version {}, this program reads {}; use the program that "
+              "{}: format version {}, this program reads 1 to {}; use the program that "
               "wrote it or a newer one",
               file, version.any().dump().substr(0, 200), kCheckpointFormatVersion);
   Manifest manifest;
@@ -199,10 +223,11 @@ Manifest read_manifest(const std::filesystem::path& step_dir) {
   manifest.tokens = field("tokens").whole_number();
   manifest.seed = field("seed").seed();
   manifest.states = read_states(field("states"));
-  manifest.tensors = read_tensors(field("tensors").array(), file);
+  manifest.tensors = read_tensors(field("tensors").array(), manifest.states, file);
   manifest.model = field("model").any();
   manifest.config = field("config").any();
   manifest.data = read_data(root, file);
+  manifest.training = root.contains("training") ? root["training"] : json();
   manifest.mesh = field("mesh").any();
   manifest.writer = field("writer").text();
   manifest.files = read_files(field("files").array(), file);

@@ -9,7 +9,8 @@
 
 namespace tessera {
 
-inline constexpr int kCheckpointFormatVersion = 1;
+// Version 2: a tensor may lack states, and `training` is there. Version 1 is read as well.
+inline constexpr int kCheckpointFormatVersion = 2;
 
 struct ManifestFile {
   std::string name;         // a plain name inside the folder, nothing else
@@ -30,9 +31,15 @@ struct Manifest {
   nlohmann::json model;             // Hugging Face's config.json of the model
   nlohmann::json config;            // resolved training configuration; null after import
   nlohmann::json data;              // array of TokenStream::fingerprints(); null if unknown
+  nlohmann::json training;          // the loop's own state besides the above; null before version 2
   nlohmann::json mesh;              // informative only: {"dp_replicate": 1, "dp_shard": 2, "tp": 2}
   std::string writer;               // "tessera 0.1.0"
   std::vector<ManifestFile> files;
+
+  // The states that a tensor of the table has, in the order of `states`.
+  const std::vector<std::string>& states_of(const TensorInfo& tensor) const {
+    return tensor.states.empty() ? states : tensor.states;
+  }
 };
 
 // Reads STEP_DIR/manifest.json; DamagedError that names the file and the field for anything

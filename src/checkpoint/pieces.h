@@ -11,13 +11,17 @@ namespace tessera {
 
 // The states that a parameter can have in a checkpoint. Names are part of the format.
 inline constexpr const char* kStateParam = "param";          // master weights
-inline constexpr const char* kStateExpAvg = "exp_avg";       // AdamW's first moment
-inline constexpr const char* kStateExpAvgSq = "exp_avg_sq";  // AdamW's second moment
+inline constexpr const char* kStateExpAvg = "exp_avg";       // Adam's first moment
+inline constexpr const char* kStateExpAvgSq = "exp_avg_sq";  // Adam's second moment
+inline constexpr const char* kStateMomentum = "momentum";    // SGD's
 
 // One tensor of the model as a checkpoint knows it: a row of the manifest's parameter table.
 struct TensorInfo {
   std::string name;  // Hugging Face's name, such as model.layers.0.self_attn.q_proj.weight
   std::vector<int64_t> shape;
+  // Its states, where it lacks some of the manifest's (a frozen parameter has no moments); empty:
+  // all of them.
+  std::vector<std::string> states = {};
   bool operator==(const TensorInfo&) const = default;
 };
 

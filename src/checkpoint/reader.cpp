@@ -134,7 +134,8 @@ struct CheckpointReader::Impl {
 void CheckpointReader::Impl::load_headers() {
   for (const TensorInfo& tensor : manifest.tensors) {
     tensors[tensor.name] = &tensor;
-    for (const std::string& state : manifest.states) sources[piece_key(tensor.name, state)];
+    for (const std::string& state : manifest.states_of(tensor))
+      sources[piece_key(tensor.name, state)];
   }
   for (size_t i = 0; i < manifest.files.size(); ++i) {
     check_present(dir / manifest.files[i].name);
@@ -154,7 +155,7 @@ void CheckpointReader::Impl::load_headers() {
 
 void CheckpointReader::Impl::check_pieces() {
   for (const TensorInfo& tensor : manifest.tensors) {
-    for (const std::string& state : manifest.states) {
+    for (const std::string& state : manifest.states_of(tensor)) {
       const std::string what =
           fmt::format("{}: tensor '{}', state '{}'", dir.string(), tensor.name, state);
       const std::vector<Source>& list = sources[piece_key(tensor.name, state)];
@@ -174,9 +175,13 @@ void CheckpointReader::Impl::check_pieces() {
 std::vector<Source>& CheckpointReader::Impl::find(const std::string& tensor,
                                                   const std::string& state) {
   const auto found = sources.find(piece_key(tensor, state));
-  if (found == sources.end())
+  if (found == sources.end()) {
+    const auto info = tensors.find(tensor);
     fail_user("checkpoint", "{} holds no state '{}' of a tensor '{}'; its states are {}",
-              dir.string(), state, tensor, fmt::join(manifest.states, ", "));
+              dir.string(), state, tensor,
+              fmt::join(info == tensors.end() ? manifest.states : manifest.states_of(*info->second),
+                        ", "));
+  }
   return found->second;
 }
 

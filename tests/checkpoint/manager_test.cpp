@@ -234,9 +234,9 @@ TEST_F(Managers, OnlyBrokenOnesAreAnErrorAndStayOne) {
 TEST_F(Managers, ANewerFormatIsNotDamage) {
   save(10);
   const fs::path step = save(20);
-  replace_in_file(step / "manifest.json", "\"version\": 1", "\"version\": 2");
+  replace_in_file(step / "manifest.json", "\"version\": 2", "\"version\": 3");
   for (const int ranks : {1, 3}) {
-    EXPECT_TRUE(contains(user_error([&] { find(ranks); }), "format version 2"));
+    EXPECT_TRUE(contains(user_error([&] { find(ranks); }), "format version 3"));
     EXPECT_EQ(listing(), (std::set<std::string>{"latest", "step-00000010", "step-00000020"}));
     EXPECT_EQ(warnings_, "");
   }

@@ -59,8 +59,8 @@ TEST_F(Manifests, MalformedFieldsAreNamed) {
       {"\"step\": 100,", "", "field 'step' is missing"},
       {"\"step\": 100", "\"step\": 100, \"step\": 100", "key 'step' is given twice"},
       {"\"samples\": 800", "\"samples\": null", "field 'samples' is null"},
-      {"\"version\": 1", "\"version\": 0", "field 'version' is 0"},
-      {"\"version\": 1", "\"version\": \"1\"", "field 'version' is \"1\""},
+      {"\"version\": 2", "\"version\": 0", "field 'version' is 0"},
+      {"\"version\": 2", "\"version\": \"1\"", "field 'version' is \"1\""},
       {"\"tessera-checkpoint\"", "\"other\"", "field 'format' is \"other\""},
       {"rank-00000.safetensors", "../x", "field 'files[0].name' is \"../x\""},
       {"rank-00000.safetensors", "/etc/passwd", "files[0].name"},
@@ -102,16 +102,44 @@ TEST_F(Manifests, DataMayBeUnknown) {
   EXPECT_TRUE(read_manifest(dir_).data.is_null());
 }
 
+TEST_F(Manifests, ATensorMayLackStates) {
+  manifest_.tensors[0].states = {"param"};
+  manifest_.training = {{"updates", 98}};
+  write_manifest(dir_, manifest_);
+  const Manifest read = read_manifest(dir_);
+  EXPECT_EQ(read.tensors, manifest_.tensors);
+  EXPECT_EQ(read.training, manifest_.training);
+  EXPECT_EQ(read.states_of(read.tensors[0]), std::vector<std::string>{"param"});
+  EXPECT_EQ(read.states_of(read.tensors[1]), kAllStates);
+  manifest_.tensors[0].states = {"param", "momentum"};
+  write_manifest(dir_, manifest_);
+  EXPECT_TRUE(contains(error(), "field 'tensors[0].states'"));
+  EXPECT_TRUE(contains(error(), "some of the manifest's states"));
+}
+
+TEST_F(Manifests, Version1IsRead) {
+  nlohmann::json root = nlohmann::json::parse(slurp(path_));
+  root["version"] = 1;
+  root.erase("training");
+  root.erase("xxh3");
+  const std::string text = root.dump();
+  root["xxh3"] = xxh3_hex(text.data(), text.size());
+  spit(path_, root.dump());
+  const Manifest read = read_manifest(dir_);
+  EXPECT_EQ(read.tensors, manifest_.tensors);
+  EXPECT_TRUE(read.training.is_null());
+}
+
 // A newer program's checkpoint is whole; only this program cannot read it.
 TEST_F(Manifests, ANewerVersionIsAnErrorButNoDamage) {
-  replace_in_file(path_, "\"version\": 1", "\"version\": 2");
+  replace_in_file(path_, "\"version\": 2", "\"version\": 3");
   try {
     read_manifest(dir_);
     FAIL();
   } catch (const DamagedError&) {
     FAIL() << "taken for damage";
   } catch (const UserError& error) {
-    EXPECT_TRUE(contains(error.what(), "format version 2, this program reads 1"));
+    EXPECT_TRUE(contains(error.what(), "format version 3, this program reads 1 to 2"));
   }
 }
 
