@@ -50,16 +50,30 @@ struct Broken {
   bool operator()(const ChoiceValue& v) const { return v.get() < 0; }
   bool operator()(const TextValue& v) const { return v.word.empty() && v.value->empty(); }
   bool operator()(const TextListValue&) const { return false; }
+  bool operator()(const RealOrWordValue& v) const {
+    const auto value = v.get();
+    const double* number = std::get_if<double>(&value);
+    return number && !in_range(v.range, *number);
+  }
+  bool operator()(const MapListValue&) const { return false; }  // its fields are checked
 };
+
+void check_field(const std::string& path, const Field& field) {
+  if (std::visit(Broken{}, field.value)) {
+    fail_user("config", "{}: {}; must be {}", path, value_text(field.value),
+              rule_text(field.value));
+  }
+  if (const auto* list = std::get_if<MapListValue>(&field.value)) {
+    for (size_t i = 0; i < list->size(); ++i) {
+      for (const Field& inner : list->fields(i))
+        check_field(fmt::format("{}[{}].{}", path, i, inner.name), inner);
+    }
+  }
+}
 
 void check_fields(Config config) {
   for (const Section& section : describe(config)) {
-    for (const Field& field : section.fields) {
-      if (std::visit(Broken{}, field.value)) {
-        fail_user("config", "{}: {}; must be {}", section.path(field), value_text(field.value),
-                  rule_text(field.value));
-      }
-    }
+    for (const Field& field : section.fields) check_field(section.path(field), field);
   }
 }
 
@@ -154,6 +168,72 @@ void check_precision(const PrecisionSection& p) {
   }
 }
 
+// Keys that the chosen optimizer would not look at must be as they are without being given.
+void check_optimizer(const OptimizerConfig& o, ParamsDtype params) {
+  const OptimizerConfig defaults;
+  if (o.moments == MomentsDtype::kBf16 && params == ParamsDtype::kFp64) {
+    fail_user("config",
+              "optimizer.moments: bf16; precision.params: fp64 is fp64 throughout, moments too; "
+              "remove the key");
+  }
+  if (o.type == OptimizerType::kSgd) {
+    if (o.beta1 != defaults.beta1 || o.beta2 != defaults.beta2 || o.eps != defaults.eps) {
+      fail_user("config",
+                "optimizer.type: sgd; it has neither betas nor eps; remove them, or set "
+                "optimizer.type: adamw or adam");
+    }
+    if (o.nesterov && o.momentum == 0) {
+      fail_user("config",
+                "optimizer.nesterov: true; it needs optimizer.momentum above 0, which is {}",
+                o.momentum);
+    }
+    if (o.momentum == 0 && o.moments != defaults.moments) {
+      fail_user("config",
+                "optimizer.moments: bf16; sgd with optimizer.momentum 0 keeps no moments; remove "
+                "the key or set a momentum");
+    }
+  } else if (o.momentum != 0 || o.nesterov) {
+    fail_user("config",
+              "optimizer.momentum: {}, nesterov: {}; only optimizer.type: sgd has them; adam's and "
+              "adamw's are optimizer.betas",
+              o.momentum, o.nesterov);
+  }
+  for (size_t i = 0; i < o.groups.size(); ++i) {
+    const ParameterGroup& group = o.groups[i];
+    if (group.params.empty()) {
+      fail_user("config", "optimizer.groups[{}].params: []; must be at least one name pattern", i);
+    }
+    if (group.frozen && (group.lr_scale != 1.0 || group.weight_decay)) {
+      fail_user("config",
+                "optimizer.groups[{}].frozen: true; frozen parameters have no update that lr_scale "
+                "or weight_decay could change; remove those keys",
+                i);
+    }
+  }
+}
+
+void check_loss_scale(const PrecisionSection& p) {
+  const LossScaleConfig& l = p.loss_scale;
+  const LossScaleConfig defaults;
+  const bool fp16 = is_fp16(p);
+  if (!fp16 && l.mode != LossScaleMode::kAuto) {
+    fail_user("config",
+              "precision.loss_scale: {}; only precision.params: fp16 has a range so small that the "
+              "loss must be scaled; remove the key",
+              l.mode == LossScaleMode::kDynamic ? "dynamic" : real_text(l.value));
+  }
+  if (fp16 && l.mode != LossScaleMode::kStatic) return;
+  if (l.initial != defaults.initial || l.growth_interval != defaults.growth_interval ||
+      l.hysteresis != defaults.hysteresis) {
+    fail_user(
+        "config",
+        "precision.initial_loss_scale, loss_scale_growth_interval, loss_scale_hysteresis: {}, "
+        "{}, {}; they belong to a dynamic loss scale, which precision.params: fp16 with "
+        "loss_scale: dynamic has; remove them",
+        real_text(l.initial), l.growth_interval, l.hysteresis);
+  }
+}
+
 void check_memory(const Config& c) {
   if (c.memory.recompute != Recompute::kFull && c.memory.recompute_every != 1) {
     fail_user("config",
@@ -167,6 +247,13 @@ void check_memory(const Config& c) {
               "leave it out, or set memory.offload_dir to put the optimizer's moments on a disk",
               c.memory.offload == Offload::kAll ? "all" : "optimizer");
   }
+  const bool moments = c.optimizer.type != OptimizerType::kSgd || c.optimizer.momentum != 0;
+  if (!c.memory.offload_dir.empty() && !moments) {
+    fail_user("config",
+              "memory.offload_dir: {}; optimizer.type: sgd with momentum 0 keeps no moments that "
+              "could lie there; remove the key",
+              c.memory.offload_dir);
+  }
 }
 
 void check_run(const Config& c) {
@@ -179,6 +266,13 @@ void check_run(const Config& c) {
               "rest of every micro-batch would only fill up; from 1 to {} works",
               c.training.micro_batch_size, c.training.global_batch_size,
               c.training.global_batch_size);
+  }
+  if (c.training.clip_grad_value > 0 && c.training.clip_grad_norm > 0) {
+    fail_user(
+        "config",
+        "training.clip_grad_value: {}; training.clip_grad_norm is {} also, and one of the two "
+        "clips; set training.clip_grad_norm: 0 or remove clip_grad_value",
+        real_text(c.training.clip_grad_value), real_text(c.training.clip_grad_norm));
   }
   if (c.data.train.empty()) {
     fail_user("config", "data.train: []; must name at least one prefix of a .bin/.idx pair");
@@ -216,8 +310,10 @@ void check_config(const Config& config) {
   check_fields(config);
   check_model(config.model);
   check_parallel(config);
+  check_optimizer(config.optimizer, config.precision.params);
   check_precision(config.precision);
   check_memory(config);
+  check_loss_scale(config.precision);
   check_run(config);
 }
 

@@ -18,6 +18,7 @@ enum class OutputDtype { kParams, kFp32, kBf16 };
 enum class AutoFlag { kAuto, kTrue, kFalse };
 enum class Recompute { kNone, kFull, kSelective };
 enum class Offload { kNone, kOptimizer, kAll };
+enum class OnNonfinite { kStop, kSkip, kRollback };
 
 struct RunSection {
   std::string dir;  // required
@@ -46,7 +47,13 @@ struct PrecisionSection {
   OutputDtype output = OutputDtype::kParams;
   BufferDtype buffers = BufferDtype::kFp32;
   std::vector<std::string> keep_fp32;  // patterns of parameter names
+  LossScaleConfig loss_scale;
 };
+
+// Its range is so small that the loss has to be scaled.
+inline bool is_fp16(const PrecisionSection& precision) {
+  return precision.params == ParamsDtype::kFp16;
+}
 
 struct MemorySection {
   Recompute recompute = Recompute::kNone;
@@ -65,10 +72,14 @@ struct TrainingSection {
   int64_t steps = 0;              // required
   int64_t global_batch_size = 0;  // required
   int64_t micro_batch_size = 1;
-  double clip_grad_norm = 1.0;  // 0: off
-  int64_t log_every = 1;        // 0: off (metrics.jsonl still has every step)
+  double clip_grad_norm = 1.0;   // 0: off
+  double clip_grad_value = 0.0;  // 0: off; not with clip_grad_norm
+  OnNonfinite on_nonfinite = OnNonfinite::kStop;
+  int64_t max_skips = 10;  // in a row
+  int64_t log_every = 1;   // 0: off (metrics.jsonl still has every step)
   std::optional<int64_t> stop_after;
   bool log_samples = false;
+  bool log_stage_norms = false;
 };
 
 struct EvalSection {
@@ -104,7 +115,7 @@ struct Config {
   MemorySection memory;
   DataSection data;
   TrainingSection training;
-  AdamWConfig optimizer;
+  OptimizerConfig optimizer;
   ScheduleConfig schedule;
   EvalSection eval;
   CheckpointSection checkpoint;

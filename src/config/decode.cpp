@@ -135,6 +135,69 @@ struct Decode {
     }
     *v.value = std::move(texts);
   }
+
+  void operator()(RealOrWordValue& v) const {
+    const std::string& text = unquoted(node);
+    const auto word = std::find(v.words.begin(), v.words.end(), text);
+    if (word != v.words.end()) {
+      v.set(static_cast<size_t>(word - v.words.begin()));
+      return;
+    }
+    const int near = nearest(text, v.words);
+    if (near >= 0) {
+      refuse(node, path, rule, fmt::format("did you mean {}?", v.words[static_cast<size_t>(near)]));
+    }
+    v.set(real(node, v.range));
+  }
+
+  void operator()(MapListValue& v) const {
+    if (node.kind != YamlNode::Kind::kSequence) {
+      refuse(node, path, rule, node.kind == YamlNode::Kind::kMap ? "write [{...}]" : "");
+    }
+    v.resize(node.items.size());
+    for (size_t i = 0; i < node.items.size(); ++i) {
+      std::vector<Field> fields = v.fields(i);
+      decode_map(node.items[i], fmt::format("{}[{}]", path, i), fields);
+    }
+  }
+
+  // A map of exactly these fields.
+  static void decode_map(const YamlNode& map, const std::string& map_path,
+                         std::vector<Field>& fields) {
+    std::vector<std::string> names, targets, own;
+    for (const Field& field : fields) {
+      own.push_back(field.name);
+      names.push_back(field.name);
+      names.insert(names.end(), field.aliases.begin(), field.aliases.end());
+      targets.resize(names.size(), field.name);
+    }
+    if (map.kind != YamlNode::Kind::kMap) {
+      refuse(map, map_path, fmt::format("a map with the keys {}", fmt::join(own, ", ")));
+    }
+    std::vector<std::string> missing;
+    for (const YamlEntry& entry : map.entries) {
+      const auto field = std::find_if(fields.begin(), fields.end(),
+                                      [&](const Field& f) { return f.name == entry.key; });
+      const std::string field_path = map_path + "." + entry.key;
+      if (field == fields.end()) {
+        const int near = nearest(entry.key, names);
+        fail_user(
+            "config", "{}: {}: unknown key; {}keys of {}: {}", entry.where, field_path,
+            near < 0 ? "" : fmt::format("did you mean {}? ", targets[static_cast<size_t>(near)]),
+            map_path, fmt::join(own, ", "));
+      }
+      const std::string field_rule = rule_text(field->value);
+      std::visit(Decode{entry.value, field_path, field_rule}, field->value);
+    }
+    for (const Field& field : fields) {
+      const auto given = [&](const YamlEntry& e) { return e.key == field.name; };
+      if (field.required && std::none_of(map.entries.begin(), map.entries.end(), given))
+        missing.push_back(map_path + "." + field.name);
+    }
+    if (!missing.empty()) {
+      fail_user("config", "{}: {} missing; it has no default", map.where, fmt::join(missing, ", "));
+    }
+  }
 };
 
 const YamlEntry* find(const YamlNode& map, const std::string& key) {

@@ -18,6 +18,31 @@ const char* resume_text(const Field& field) {
   return field.on_resume == OnResume::kMathematics ? "fixed" : "free";
 }
 
+struct Row {
+  std::string name;  // groups[].params for a key of a list's maps
+  std::string rule;
+  std::string fallback;
+  std::string resume;
+  std::string doc;
+};
+
+std::vector<Row> rows_of(const Section& section) {
+  std::vector<Row> rows;
+  const auto add = [&](const std::string& prefix, const Field& field) {
+    rows.push_back({prefix + field.name, rule_text(field.value), default_text(section, field),
+                    resume_text(field), field.doc});
+  };
+  for (const Field& field : section.fields) {
+    add("", field);
+    if (const auto* list = std::get_if<MapListValue>(&field.value)) {
+      list->resize(1);  // an item with the defaults
+      for (const Field& inner : list->fields(0)) add(field.name + "[].", inner);
+      list->resize(0);
+    }
+  }
+  return rows;
+}
+
 }  // namespace
 
 std::string keys_markdown() {
@@ -27,9 +52,9 @@ std::string keys_markdown() {
     text += section.name.empty() ? "### Top level\n\n"
                                  : fmt::format("### `{}`\n\n{}\n\n", section.name, section.doc);
     text += "| Key | Value | Default | On resume | Meaning |\n|---|---|---|---|---|\n";
-    for (const Field& field : section.fields) {
-      text += fmt::format("| `{}` | {} | {} | {} | {} |\n", field.name, rule_text(field.value),
-                          default_text(section, field), resume_text(field), field.doc);
+    for (const Row& row : rows_of(section)) {
+      text += fmt::format("| `{}` | {} | {} | {} | {} |\n", row.name, row.rule, row.fallback,
+                          row.resume, row.doc);
     }
     if (section.name == "model") {
       text +=
@@ -45,9 +70,10 @@ std::string keys_text() {
   Config defaults;
   std::string text;
   for (const Section& section : describe(defaults)) {
-    for (const Field& field : section.fields) {
-      text += fmt::format("{:<28} {}\n{:<28} {}; default: {}\n", section.path(field), field.doc, "",
-                          rule_text(field.value), default_text(section, field));
+    for (const Row& row : rows_of(section)) {
+      const std::string path = section.name.empty() ? row.name : section.name + "." + row.name;
+      text += fmt::format("{:<28} {}\n{:<28} {}; default: {}\n", path, row.doc, "", row.rule,
+                          row.fallback);
     }
   }
   return text;

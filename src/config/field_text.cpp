@@ -43,6 +43,12 @@ struct RuleText {
     return (v.word.empty() ? "" : v.word + " or ") + v.what;
   }
   std::string operator()(const TextListValue&) const { return "a list of texts"; }
+  std::string operator()(const RealOrWordValue& v) const {
+    return fmt::format("{} or a {}", fmt::join(v.words, " or "), range_text(v.range));
+  }
+  std::string operator()(const MapListValue& v) const {
+    return fmt::format("a list of maps with the keys {}", fmt::join(v.keys, ", "));
+  }
 };
 
 struct ValueText {
@@ -69,6 +75,21 @@ struct ValueText {
   std::string operator()(const TextListValue& v) const {
     std::vector<std::string> items;
     for (const std::string& item : *v.value) items.push_back(yaml_scalar(item));
+    return fmt::format("[{}]", fmt::join(items, ", "));
+  }
+  std::string operator()(const RealOrWordValue& v) const {
+    const auto value = v.get();
+    const double* number = std::get_if<double>(&value);
+    return number ? real_text(*number) : v.words[std::get<size_t>(value)];
+  }
+  std::string operator()(const MapListValue& v) const {
+    std::vector<std::string> items;
+    for (size_t i = 0; i < v.size(); ++i) {
+      std::vector<std::string> entries;
+      for (const Field& field : v.fields(i))
+        entries.push_back(fmt::format("{}: {}", field.name, value_text(field.value)));
+      items.push_back(fmt::format("{{{}}}", fmt::join(entries, ", ")));
+    }
     return fmt::format("[{}]", fmt::join(items, ", "));
   }
 };

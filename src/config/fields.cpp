@@ -1,66 +1,13 @@
 #include "config/fields.h"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
+#include <algorithm>
+#include <iterator>
+
+#include "config/field_kinds.h"
+#include "config/optimizer_fields.h"
 
 namespace tessera {
 namespace {
-
-constexpr int64_t kMaxSize = std::numeric_limits<int32_t>::max();
-constexpr int64_t kMaxCount = 1'000'000'000'000;
-constexpr int64_t kMaxTimeout = 30 * 24 * 3600;
-constexpr OnResume kMathematics = OnResume::kMathematics;
-constexpr OnResume kFree = OnResume::kFree;
-
-template <typename T>
-IntegerValue integer(T& member, int64_t min, int64_t max) {
-  return {[&member] { return std::optional(static_cast<int64_t>(member)); },
-          [&member](std::optional<int64_t> value) { member = static_cast<T>(*value); }, min, max,
-          ""};
-}
-
-// An int whose 0 is written as `word`.
-IntegerValue integer_or(const char* word, int& member, int64_t min, int64_t max) {
-  return {[&member] { return member == 0 ? std::nullopt : std::optional<int64_t>(member); },
-          [&member](std::optional<int64_t> value) { member = static_cast<int>(value.value_or(0)); },
-          min, max, word};
-}
-
-IntegerValue integer_or(const char* word, std::optional<int64_t>& member, int64_t min,
-                        int64_t max) {
-  return {[&member] { return member; }, [&member](std::optional<int64_t> value) { member = value; },
-          min, max, word};
-}
-
-RealRange above(double min) {
-  return {.min = min, .above_min = true};
-}
-constexpr RealRange kRate{.min = 0, .max = 1, .below_max = true};
-RealRange at_least(double min) {
-  return {.min = min};
-}
-
-// An enumeration whose values are 0, 1, ... in the order of `words`.
-template <typename E>
-ChoiceValue choice(E& member, std::vector<std::string> words) {
-  return {std::move(words), [&member] { return static_cast<int>(member); },
-          [&member](int index) { member = static_cast<E>(index); }};
-}
-
-ChoiceValue choice(std::string& member, std::vector<std::string> words) {
-  const auto get = [&member, words] {
-    for (size_t i = 0; i < words.size(); ++i) {
-      if (words[i] == member) return static_cast<int>(i);
-    }
-    return -1;
-  };
-  return {words, get, [&member, words](int index) { member = words[static_cast<size_t>(index)]; }};
-}
-
-// A key that has one value so far.
-ChoiceValue only(const char* word) {
-  return {{word}, [] { return 0; }, [](int) {}};
-}
 
 Section model_section(LlamaConfig& m) {
   return {"model",
@@ -177,6 +124,27 @@ Section training_section(TrainingSection& t) {
                kMathematics,
                "Largest norm of all gradients together; 0: no clipping.",
                {"max_grad_norm", "max_norm", "clip_grad", "grad_clip"}},
+              {"clip_grad_value",
+               RealValue{&t.clip_grad_value, at_least(0)},
+               false,
+               kMathematics,
+               "Largest absolute value of each element of the gradient; 0: no clipping. Not "
+               "together with clip_grad_norm.",
+               {"gradient_clip_val"}},
+              {"on_nonfinite",
+               choice(t.on_nonfinite, {"stop", "skip", "rollback"}),
+               false,
+               kFree,
+               "What a loss or gradient that is not finite does. stop: an error; skip: the step "
+               "makes no update; rollback: the last checkpoint is loaded and training goes on "
+               "without those samples.",
+               {"skip_nonfinite"}},
+              {"max_skips",
+               integer(t.max_skips, 1, kMaxCount),
+               false,
+               kFree,
+               "Skips or rollbacks in a row after which one more is an error.",
+               {}},
               {"log_every",
                integer(t.log_every, 0, kMaxCount),
                false,
@@ -195,64 +163,12 @@ Section training_section(TrainingSection& t) {
                kFree,
                "Write the ids of each global batch into metrics.jsonl.",
                {}},
-          }};
-}
-
-Section optimizer_section(AdamWConfig& o) {
-  return {"optimizer",
-          "AdamW (Loshchilov and Hutter 2019).",
-          {
-              {"type", only("adamw"), false, kMathematics, "The optimizer.", {"name"}},
-              {"lr",
-               RealValue{&o.lr, above(0)},
+              {"log_stage_norms",
+               FlagValue{&t.log_stage_norms},
                false,
-               kMathematics,
-               "Peak learning rate.",
-               {"learning_rate"}},
-              {"betas",
-               RealPairValue{&o.beta1, &o.beta2, {.min = 0, .max = 1, .below_max = true}},
-               false,
-               kMathematics,
-               "Decay of the first and second moment.",
-               {"adam_betas"}},
-              {"eps",
-               RealValue{&o.eps, above(0)},
-               false,
-               kMathematics,
-               "Added to the root of the second moment.",
-               {"epsilon", "adam_eps"}},
-              {"weight_decay",
-               RealValue{&o.weight_decay, at_least(0)},
-               false,
-               kMathematics,
-               "Decoupled weight decay, on matrices only.",
-               {"wd"}},
-          }};
-}
-
-Section schedule_section(ScheduleConfig& s) {
-  return {"schedule",
-          "The learning rate over the run.",
-          {
-              {"type",
-               choice(s.type, {"constant", "linear", "cosine"}),
-               false,
-               kMathematics,
-               "Shape after warm-up.",
-               {"lr_decay_style", "lr_scheduler_type"}},
-              {"warmup_steps",
-               integer(s.warmup_steps, 0, kMaxCount),
-               false,
-               kMathematics,
-               "Steps of linear warm-up; at most training.steps.",
-               {"lr_warmup_iters"}},
-              {"min_lr_ratio",
-               RealValue{&s.min_lr_ratio, {.min = 0, .max = 1}},
-               false,
-               kMathematics,
-               "Learning rate at and after the last step, as a part of the peak. Unused by type "
-               "constant.",
-               {"min_lr"}},
+               kFree,
+               "Write the gradient norm of each stage into metrics.jsonl.",
+               {}},
           }};
 }
 
@@ -286,6 +202,11 @@ Section checkpoint_section(CheckpointSection& c) {
                "A step folder whose weights a new run starts from, such as an imported model.",
                {"pretrained"}},
           }};
+}
+
+std::vector<Field> joined(std::vector<Field> fields, std::vector<Field> more) {
+  std::move(more.begin(), more.end(), std::back_inserter(fields));
+  return fields;
 }
 
 }  // namespace
@@ -375,46 +296,48 @@ std::vector<Section> describe(Config& c) {
             "Whether a tensor-parallel group may have ranks on several nodes.",
             {}},
        }},
-      {"precision",
-       "Element types.",
-       {
-           {"params",
-            choice(c.precision.params, {"fp32", "bf16", "fp16", "fp64"}),
-            false,
-            kMathematics,
-            "Parameters and activations; master weights are always at least fp32. fp64: "
-            "everything, "
-            "for proofs.",
-            {"dtype", "param_dtype"}},
-           {"reduce",
-            choice(c.precision.reduce, {"fp32", "bf16", "bf16_wire"}),
-            false,
-            kMathematics,
-            "Gradient sums over ranks. fp32: in fp32 (fp64 with params fp64); bf16: in bf16, "
-            "rounded "
-            "once; bf16_wire: bf16 travels, sums are fp32.",
-            {"reduce_dtype"}},
-           {"output",
-            choice(c.precision.output, {"params", "fp32", "bf16"}),
-            false,
-            kMathematics,
-            "What one stage passes on to the next; params: as precision.params.",
-            {"output_dtype"}},
-           {"buffers",
-            choice(c.precision.buffers, {"fp32", "bf16"}),
-            false,
-            kMathematics,
-            "Tables that are not trained, such as those of rotary positions.",
-            {"buffer_dtype"}},
-           {"keep_fp32",
-            TextListValue{&c.precision.keep_fp32},
-            false,
-            kMathematics,
-            "With params bf16 or fp16: the parameters that are held and used in fp32, by patterns "
-            "of "
-            "names (* and ?), such as [\"*norm.weight\"].",
-            {"fp32_params"}},
-       }},
+      {"precision", "Element types.",
+       joined(
+           {
+               {"params",
+                choice(c.precision.params, {"fp32", "bf16", "fp16", "fp64"}),
+                false,
+                kMathematics,
+                "Parameters and activations; master weights are always at least fp32. fp64: "
+                "everything, "
+                "for proofs.",
+                {"dtype", "param_dtype"}},
+               {"reduce",
+                choice(c.precision.reduce, {"fp32", "bf16", "bf16_wire"}),
+                false,
+                kMathematics,
+                "Gradient sums over ranks. fp32: in fp32 (fp64 with params fp64); bf16: in bf16, "
+                "rounded "
+                "once; bf16_wire: bf16 travels, sums are fp32.",
+                {"reduce_dtype"}},
+               {"output",
+                choice(c.precision.output, {"params", "fp32", "bf16"}),
+                false,
+                kMathematics,
+                "What one stage passes on to the next; params: as precision.params.",
+                {"output_dtype"}},
+               {"buffers",
+                choice(c.precision.buffers, {"fp32", "bf16"}),
+                false,
+                kMathematics,
+                "Tables that are not trained, such as those of rotary positions.",
+                {"buffer_dtype"}},
+               {"keep_fp32",
+                TextListValue{&c.precision.keep_fp32},
+                false,
+                kMathematics,
+                "With params bf16 or fp16: the parameters that are held and used in fp32, by "
+                "patterns "
+                "of "
+                "names (* and ?), such as [\"*norm.weight\"].",
+                {"fp32_params"}},
+           },
+           loss_scale_fields(c.precision.loss_scale))},
       {"memory",
        "What is kept.",
        {{"recompute",

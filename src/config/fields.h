@@ -71,8 +71,27 @@ struct TextListValue {
   std::vector<std::string>* value;
 };
 
-using FieldValue = std::variant<IntegerValue, RealValue, RealPairValue, FlagValue, FlagOrCountValue,
-                                ChoiceValue, TextValue, TextListValue>;
+// A real number or one of a few words; the index in `words` stands for a word.
+struct RealOrWordValue {
+  std::vector<std::string> words;
+  RealRange range;
+  std::function<std::variant<size_t, double>()> get;
+  std::function<void(std::variant<size_t, double>)> set;
+};
+
+struct Field;
+
+// A list of maps, each with the same fields. fields(i) refers to item i.
+struct MapListValue {
+  std::vector<std::string> keys;
+  std::function<size_t()> size;
+  std::function<void(size_t)> resize;  // new items have the defaults
+  std::function<std::vector<Field>(size_t)> fields;
+};
+
+using FieldValue =
+    std::variant<IntegerValue, RealValue, RealPairValue, FlagValue, FlagOrCountValue, ChoiceValue,
+                 TextValue, TextListValue, RealOrWordValue, MapListValue>;
 
 // Whether a resumed run may change the key.
 enum class OnResume { kMathematics, kFree };

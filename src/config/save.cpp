@@ -29,6 +29,20 @@ struct ToJson {
     return v.value->empty() ? v.word : *v.value;
   }
   nlohmann::json operator()(const TextListValue& v) const { return *v.value; }
+  nlohmann::json operator()(const RealOrWordValue& v) const {
+    const auto value = v.get();
+    if (const double* number = std::get_if<double>(&value)) return *number;
+    return v.words[std::get<size_t>(value)];
+  }
+  nlohmann::json operator()(const MapListValue& v) const {
+    nlohmann::json items = nlohmann::json::array();
+    for (size_t i = 0; i < v.size(); ++i) {
+      nlohmann::json item = nlohmann::json::object();
+      for (const Field& field : v.fields(i)) item[field.name] = std::visit(*this, field.value);
+      items.push_back(std::move(item));
+    }
+    return items;
+  }
 };
 
 // A value in a line of the difference.

@@ -45,6 +45,14 @@ void check_dtype_in(const char* kernel, Argument argument,
        fmt::join(names, " or "));
 }
 
+void check_moment_dtype(const char* kernel, Argument argument, at::ScalarType master) {
+  if (master == at::kFloat) {
+    check_dtype_in(kernel, argument, {at::kFloat, at::kBFloat16});
+  } else {
+    check_dtype(kernel, argument, master);
+  }
+}
+
 void check_shape(const char* kernel, Argument argument, at::IntArrayRef expected) {
   if (argument.tensor.sizes() == expected) return;
   fail("kernels", "{}: {} has shape {}; it must be {}", kernel, argument.name,

@@ -18,6 +18,8 @@ void check_contiguous_cpu(const char* kernel, std::initializer_list<Argument> ar
 void check_dtype(const char* kernel, Argument argument, at::ScalarType expected);
 void check_dtype_in(const char* kernel, Argument argument,
                     std::initializer_list<at::ScalarType> allowed);
+// A moment is of the master's dtype, or bf16 beside fp32.
+void check_moment_dtype(const char* kernel, Argument argument, at::ScalarType master);
 void check_shape(const char* kernel, Argument argument, at::IntArrayRef expected);
 void check_dim(const char* kernel, Argument argument, int64_t expected);
 void check_numel(const char* kernel, Argument argument, int64_t expected);

@@ -65,19 +65,6 @@ void cross_entropy_gradient(const at::Tensor& logits, const at::Tensor& row_max,
                             const at::Tensor& sum_exp, const at::Tensor& targets,
                             int64_t vocab_start, const at::Tensor& weight);
 
-struct AdamWScalars {
-  double lr, beta1, beta2, eps, weight_decay;
-  int64_t step;       // counts from 1, for bias correction
-  double grad_scale;  // clipping: gradients are multiplied by it
-};
-
-// AdamW (Loshchilov & Hutter 2019), the arithmetic of torch.optim.AdamW in the master's dtype:
-// decay first (p *= 1 - lr*wd), then moments, then p -= lr/bc1 * m / (sqrt(v)/sqrt(bc2) + eps).
-// One pass over master, grad, exp_avg, exp_avg_sq (fp32 or fp64, equal numel). Scalars derived from
-// the step are computed in fp64.
-void adamw(const at::Tensor& master, const at::Tensor& grad, const at::Tensor& exp_avg,
-           const at::Tensor& exp_avg_sq, const AdamWScalars& scalars);
-
 // Sum of squares in fp64, in an order that depends on numel alone.
 double sum_squares(const at::Tensor& x);
 

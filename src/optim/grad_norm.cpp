@@ -7,19 +7,27 @@
 #include "kernels/kernels.h"
 
 namespace tessera {
+namespace {
 
-double local_squared_grad_norm(const std::vector<FlatBucket*>& buckets, const Mesh& mesh) {
+double squared_norm(FlatBucket& bucket, const Mesh& mesh) {
   double sum = 0.0;
-  if (mesh.dp_replicate_rank() != 0) return sum;  // copies of what replica 0 counts
-  for (FlatBucket* bucket : buckets) {
-    if (!bucket->trainable()) continue;
-    for (const auto& segment : bucket->segments()) {
-      if (!segment.parameter->spec.tp.is_sharded() && mesh.tp_rank() != 0) continue;
-      sum += kernels::sum_squares(
-          bucket->grad().narrow(0, segment.shard_offset, segment.slice.numel()));
-    }
+  if (!bucket.trainable()) return sum;
+  for (const Segment& segment : bucket.segments()) {
+    if (!segment.parameter->spec.tp.is_sharded() && mesh.tp_rank() != 0) continue;
+    sum +=
+        kernels::sum_squares(bucket.grad().narrow(0, segment.shard_offset, segment.slice.numel()));
   }
   return sum;
+}
+
+}  // namespace
+
+std::vector<double> local_squared_grad_norms(const std::vector<FlatBucket*>& buckets,
+                                             const Mesh& mesh) {
+  std::vector<double> sums(buckets.size(), 0.0);
+  if (mesh.dp_replicate_rank() != 0) return sums;  // copies of what replica 0 counts
+  for (size_t i = 0; i < buckets.size(); ++i) sums[i] = squared_norm(*buckets[i], mesh);
+  return sums;
 }
 
 double clip_factor(double norm, double max_norm) {

@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <deque>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -38,6 +39,9 @@ struct ParameterSpec {
   bool decay = true;       // weight decay applies
   bool trainable = true;   // false: frozen; no gradient, no moments, no reduction
   bool keep_fp32 = false;  // held and used in fp32 where the other parameters are halves
+  // Of the group of optimizer.groups that rules it.
+  double lr_scale = 1.0;
+  std::optional<double> weight_decay = std::nullopt;  // whatever `decay` says
 };
 
 // A row of the parameter table: the spec, this rank's tensor-parallel part of it, and the local

@@ -13,8 +13,9 @@
 namespace tessera {
 namespace {
 
-// JSON has no NaN: a validation loss that is not finite is written as a string.
+// JSON has no NaN: what is not finite is written as a string.
 std::string number(double value) {
+  if (std::isnan(value)) return "\"nan\"";  // of either sign
   return std::isfinite(value) ? fmt::format("{:.17g}", value) : fmt::format("\"{}\"", value);
 }
 
@@ -40,9 +41,14 @@ std::string lines_up_to(const std::filesystem::path& path, int64_t last_step) {
 }  // namespace
 
 MetricsFile::MetricsFile(const std::filesystem::path& path, int64_t resumed_step) : path_(path) {
-  if (std::filesystem::exists(path)) write_file_atomic(path, lines_up_to(path, resumed_step));
-  file_.reset(std::fopen(path.c_str(), "a"));
-  if (!file_) fail("metrics", "cannot open {} for writing", path.string());
+  cut_back(resumed_step);
+}
+
+void MetricsFile::cut_back(int64_t last_step) {
+  file_.reset();
+  if (std::filesystem::exists(path_)) write_file_atomic(path_, lines_up_to(path_, last_step));
+  file_.reset(std::fopen(path_.c_str(), "a"));
+  if (!file_) fail("metrics", "cannot open {} for writing", path_.string());
 }
 
 void MetricsFile::write(const StepMetrics& m) {
@@ -51,6 +57,14 @@ void MetricsFile::write(const StepMetrics& m) {
       R"("tokens_per_s": {}, "peak_memory_bytes": {})",
       m.step, number(m.loss), number(m.grad_norm), number(m.lr), m.tokens, number(m.step_ms),
       number(m.tokens_per_s), m.peak_memory);
+  if (!m.updated) line += R"(, "skipped": true)";
+  if (m.loss_scale != 0.0) line += fmt::format(R"(, "loss_scale": {})", number(m.loss_scale));
+  if (!m.stage_norms.empty()) {
+    std::vector<std::string> norms;
+    for (const auto& [stage, norm] : m.stage_norms)
+      norms.push_back(fmt::format(R"("{}": {})", stage, number(norm)));
+    line += fmt::format(R"(, "stage_norms": {{{}}})", fmt::join(norms, ", "));
+  }
   if (!m.samples.empty()) line += fmt::format(R"(, "samples": [{}])", fmt::join(m.samples, ", "));
   write_line(line + "}\n");
 }
@@ -58,6 +72,16 @@ void MetricsFile::write(const StepMetrics& m) {
 void MetricsFile::write(const EvalMetrics& m) {
   write_line(fmt::format("{{\"step\": {}, \"eval_loss\": {}, \"eval_tokens\": {}}}\n", m.step,
                          number(m.eval_loss), m.eval_tokens));
+}
+
+void MetricsFile::write(const RollbackEvent& e) {
+  cut_back(e.back_to);
+  const std::string parameter = e.parameter.empty() ? "null" : '"' + e.parameter + '"';
+  write_line(fmt::format(R"({{"step": {}, "event": "rollback", "failed_step": {}, "back_to": {}, )"
+                         R"("skipped_samples": [{}, {}], "parameter": {}}})"
+                         "\n",
+                         e.back_to + 1, e.failed_step, e.back_to, e.skipped_begin, e.skipped_end,
+                         parameter));
 }
 
 void MetricsFile::write_line(const std::string& line) {

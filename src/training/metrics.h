@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace tessera {
@@ -19,6 +20,18 @@ struct StepMetrics {
   double tokens_per_s = 0.0;
   int64_t peak_memory = 0;       // bytes: the largest rank's peak resident memory so far
   std::vector<int64_t> samples;  // ids of the global batch, if asked for
+  bool updated = true;           // false: the step was not finite and changed nothing
+  double loss_scale = 0.0;       // of this step; 0: none is in use
+  std::vector<std::pair<std::string, double>> stage_norms;  // by name, if asked for
+};
+
+// A rollback: training went on after step `back_to` without some samples.
+struct RollbackEvent {
+  int64_t failed_step = 0;
+  int64_t back_to = 0;
+  int64_t skipped_begin = 0;  // global sample counters [begin, end) that no step takes any more
+  int64_t skipped_end = 0;
+  std::string parameter;  // the first whose gradient was not finite; empty: the loss alone was not
 };
 
 struct EvalMetrics {
@@ -37,11 +50,15 @@ class MetricsFile {
 
   void write(const StepMetrics& metrics);
   void write(const EvalMetrics& metrics);
+  // Drops the lines of steps after event.back_to and writes a line that tells why. Its step is
+  // back_to + 1, so that it goes and stays with what followed.
+  void write(const RollbackEvent& event);
 
  private:
   struct Close {
     void operator()(std::FILE* file) const { std::fclose(file); }
   };
+  void cut_back(int64_t last_step);
   void write_line(const std::string& line);
 
   std::filesystem::path path_;

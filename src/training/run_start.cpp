@@ -9,8 +9,8 @@
 #include "base/files.h"
 #include "checkpoint/reader.h"
 #include "config/load.h"
+#include "optim/optimizer.h"
 #include "training/model_record.h"
-#include "training/train_state.h"
 
 namespace tessera {
 namespace {
@@ -19,12 +19,11 @@ namespace {
 void check_same_run(const Manifest& manifest, const Config& config,
                     const std::vector<std::string>& data, const std::filesystem::path& folder,
                     Console& console) {
-  for (const auto& state : all_states())
-    if (std::find(manifest.states.begin(), manifest.states.end(), state) == manifest.states.end())
-      fail_user("train",
-                "{} holds no {}, so training cannot go on from it; to start at step 0 with its "
-                "weights, set checkpoint.init_from",
-                folder.string(), state);
+  if (!manifest.config.is_object())
+    fail_user("train",
+              "{} holds weights alone, so training cannot go on from it; to start at step 0 with "
+              "them, set checkpoint.init_from",
+              folder.string());
   const std::string name = folder.filename().string();
   if (name.starts_with("step-") && name != step_dir_name(manifest.step))
     fail_user("train",
@@ -36,6 +35,12 @@ void check_same_run(const Manifest& manifest, const Config& config,
               "cannot resume from {}: these keys decide the mathematics and must be as they were:\n"
               "  {}\nmake them agree, or start another run in another run.dir",
               folder.string(), fmt::join(difference.mathematics, "\n  "));
+  for (const auto& state : checkpoint_states(config.optimizer))
+    if (std::find(manifest.states.begin(), manifest.states.end(), state) == manifest.states.end())
+      fail_user("train",
+                "{} holds no {}, so training cannot go on from it; to start at step 0 with its "
+                "weights, set checkpoint.init_from",
+                folder.string(), state);
   if (manifest.data.is_array() && manifest.data != nlohmann::json(data))
     fail_user(
         "train",
@@ -95,9 +100,9 @@ RunStart choose_start(const Config& config, CheckpointManager& checkpoints,
   if (start.folder) {
     const Manifest manifest = read_manifest(*start.folder);
     check_same_run(manifest, config, data, *start.folder, console);
-    start.step = manifest.step;
-    console.line(fmt::format("resuming from {} at step {}", start.folder->string(), start.step));
-    if (config.training.stop_after && *config.training.stop_after <= start.step)
+    start.progress = progress_of(manifest);
+    console.line(fmt::format("resuming from {} at step {}", start.folder->string(), manifest.step));
+    if (config.training.stop_after && *config.training.stop_after <= manifest.step)
       console.line(fmt::format("training.stop_after {} is behind that step: training to the end",
                                *config.training.stop_after));
   } else if (!config.checkpoint.init_from.empty()) {

@@ -8,15 +8,16 @@
 #include "checkpoint/manager.h"
 #include "config/config.h"
 #include "training/console.h"
+#include "training/progress.h"
 
 namespace tessera {
 
 // Where a run begins: at step 0 with random weights, at step 0 with the weights of `folder`, or
-// after `step` updates with every state of `folder`.
+// after some steps with every state of `folder`.
 struct RunStart {
   std::optional<std::filesystem::path> folder;
   bool weights_only = false;
-  int64_t step = 0;
+  Progress progress;
 };
 
 // Follows checkpoint.resume and checkpoint.init_from and says on the console what it chose. An

@@ -15,6 +15,8 @@
 #include "base/version.h"
 #include "config/load.h"
 #include "models/llama.h"
+#include "optim/optimizer.h"
+#include "optim/parameter_groups.h"
 #include "parallel/executor/bucket_set.h"
 #include "parallel/executor/memory_model.h"
 #include "parallel/fsdp/initialize.h"
@@ -86,7 +88,7 @@ Manifest manifest_of(const Config& config, const MeshShape& mesh, const std::vec
                      const std::vector<std::string>& data) {
   Manifest manifest;
   manifest.seed = config.run.seed;
-  manifest.states = all_states();
+  manifest.states = checkpoint_states(config.optimizer);
   manifest.tensors = tensor_infos(stages);
   manifest.model = hf_config_of(config.model, config.data.seq_len);
   manifest.config = to_json(config);
@@ -106,14 +108,14 @@ std::unique_ptr<CheckpointReader> open_start(const RunStart& start,
   return reader;
 }
 
-// Random weights, or the states that the run starts from.
+// Random weights, or what the run starts from: its weights, or all of `states`.
 void fill_states(const RunStart& start, std::unique_ptr<CheckpointReader> reader, uint64_t seed,
-                 const std::vector<FlatBucket*>& buckets) {
+                 std::vector<std::string> states, const std::vector<FlatBucket*>& buckets) {
   if (!reader) {
     for (FlatBucket* bucket : buckets) initialize_weights(*bucket, seed);
     return;
   }
-  const auto states = start.weights_only ? std::vector<std::string>{kStateParam} : all_states();
+  if (start.weights_only) states = {kStateParam};
   for (const auto& piece : pieces_to_load(buckets, states)) reader->read(piece);
 }
 
@@ -140,7 +142,19 @@ ShardingPolicy policy_of(const Config& config) {
                   : config.precision.reduce == ReduceDtype::kBf16 ? GradReduce::kBf16
                                                                   : GradReduce::kBf16Wire;
   policy.moments_on_disk = !config.memory.offload_dir.empty();
+  policy.moments = static_cast<int>(moment_names(config.optimizer).size());
+  policy.moment_dtype = moment_dtype(config.optimizer);
   return policy;
+}
+
+// By bucket, the name of the stage that it belongs to: of several that read it, the first.
+std::vector<std::string> bucket_stages(const std::vector<Stage*>& stages,
+                                       const BucketSet& bucket_set) {
+  std::vector<std::string> names(bucket_set.buckets.size());
+  for (size_t i = stages.size(); i-- > 0;)
+    for (const int bucket : bucket_set.of_stage[i])
+      names[static_cast<size_t>(bucket)] = stages[i]->name();
+  return names;
 }
 
 ExecutorOptions executor_options(const Config& config, int stages) {
@@ -207,7 +221,8 @@ std::vector<T*> pointers(const std::vector<std::unique_ptr<T>>& owners) {
 // The objects of a run in the order in which they depend on each other: mesh, data, checkpoints,
 // model, buckets, executor, trainer. Everything that the user can have got wrong in the
 // configuration or the files is found before the model's memory is allocated.
-TrainOutcome train(const Config& requested, std::unique_ptr<Communicator> world) {
+TrainOutcome train(const Config& requested, std::unique_ptr<Communicator> world,
+                   const TrainHooks& hooks) {
   const Config config = with_threads(requested);
   at::set_num_threads(config.run.threads);
   const StopSignal stop_signal;  // from here on a signal waits for the end of a step
@@ -225,21 +240,22 @@ TrainOutcome train(const Config& requested, std::unique_ptr<Communicator> world)
   const auto fingerprints = data.train.fingerprints();
   const RunStart start =
       choose_start(config, checkpoints, run_dir / "checkpoints", fingerprints, console);
-  if (start.step >= config.training.steps) {
+  if (start.progress.step >= config.training.steps) {
     console.line(
         fmt::format("the run is complete: {} of {} steps are done; raise training.steps to go on",
-                    start.step, config.training.steps));
+                    start.progress.step, config.training.steps));
     return TrainOutcome::kDone;
   }
 
   const auto owned_stages =
       make_llama(config.model, config.data.seq_len, mesh, llama_options(config));
   const auto stages = pointers(owned_stages);
-  const Manifest manifest = manifest_of(config, shape, stages, fingerprints);
-  auto reader = open_start(start, manifest.tensors);
   std::vector<ParameterTable*> tables;
   for (Stage* stage : stages) tables.push_back(&stage->table());
+  resolve_groups(config.optimizer.groups, tables);
   resolve_keep_fp32(config.precision.keep_fp32, tables);
+  const Manifest manifest = manifest_of(config, shape, stages, fingerprints);
+  auto reader = open_start(start, manifest.tensors);
   announce(config, manifest, shape, console);
   MemoryReport memory(mesh.world(), console);
   const ShardingPolicy policy = policy_of(config);
@@ -250,7 +266,8 @@ TrainOutcome train(const Config& requested, std::unique_ptr<Communicator> world)
                                            moment_store_bytes(plan, shape.dp_shard));
   const BucketSet bucket_set = make_buckets(plan, mesh, moments.get());
   const auto buckets = bucket_set.pointers();
-  fill_states(start, std::move(reader), config.run.seed, buckets);
+  const auto stage_names = bucket_stages(stages, bucket_set);
+  fill_states(start, std::move(reader), config.run.seed, manifest.states, buckets);
   if (moments) moments->release();
   const auto options = executor_options(config, static_cast<int>(stages.size()));
   StepExecutor executor(stages, buckets, bucket_set.of_stage, options);
@@ -260,12 +277,12 @@ TrainOutcome train(const Config& requested, std::unique_ptr<Communicator> world)
   std::optional<MetricsFile> metrics;
   if (root) {
     write_file_atomic(run_dir / "config.yaml", to_yaml(config));
-    metrics.emplace(run_dir / "metrics.jsonl", start.step);
+    metrics.emplace(run_dir / "metrics.jsonl", start.progress.step);
   }
-  Trainer trainer({config, mesh, buckets, executor, data.train, data.valid ? &*data.valid : nullptr,
-                   checkpoints, manifest, console, metrics ? &*metrics : nullptr, stop_signal,
-                   memory, moments.get()},
-                  start.step);
+  Trainer trainer({config, mesh, buckets, stage_names, executor, data.train,
+                   data.valid ? &*data.valid : nullptr, checkpoints, manifest, console,
+                   metrics ? &*metrics : nullptr, stop_signal, memory, moments.get(), hooks},
+                  start.progress);
   const TrainOutcome outcome = trainer.run();
   if (outcome == TrainOutcome::kDone)
     console.line(

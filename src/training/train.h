@@ -1,15 +1,25 @@
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <functional>
+#include <memory>
+#include <vector>
 
 #include "config/config.h"
-#include "parallel/comm/communicator.h"
+#include "parallel/fsdp/flat_bucket.h"
 
 namespace tessera {
 
 enum class TrainOutcome { kDone, kStoppedAfterSave };
 
+// For tests: what is called at a point of the loop, on every rank.
+struct TrainHooks {
+  // The gradients of step `step` are reduced, and nobody has looked at them yet.
+  std::function<void(int64_t step, Mesh& mesh, const std::vector<FlatBucket*>& buckets)>
+      gradients_ready;
+};
+
 // Trains as configured, on the ranks of `world` (which train() takes over). Collective.
-TrainOutcome train(const Config& config, std::unique_ptr<Communicator> world);
+TrainOutcome train(const Config& config, std::unique_ptr<Communicator> world,
+                   const TrainHooks& hooks = {});
 
 }  // namespace tessera

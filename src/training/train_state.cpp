@@ -60,8 +60,11 @@ std::vector<Piece> pieces_of(FlatBucket& bucket, const std::vector<Segment>& seg
 std::vector<TensorInfo> tensor_infos(const std::vector<Stage*>& stages) {
   std::vector<TensorInfo> infos;
   for (Stage* stage : stages)
-    for (const auto& parameter : stage->table().parameters())
-      infos.push_back({parameter.spec.name, parameter.spec.shape});
+    for (const auto& parameter : stage->table().parameters()) {
+      const auto& spec = parameter.spec;
+      infos.push_back({spec.name, spec.shape});
+      if (!spec.trainable) infos.back().states = {kStateParam};
+    }
   return infos;
 }
 
@@ -81,10 +84,6 @@ std::vector<Piece> pieces_to_load(const std::vector<FlatBucket*>& buckets,
     for (Piece& piece : pieces_of(*bucket, bucket->update_segments(), states, nullptr))
       pieces.push_back(std::move(piece));
   return pieces;
-}
-
-std::vector<std::string> all_states() {
-  return {kStateParam, kStateExpAvg, kStateExpAvgSq};
 }
 
 }  // namespace tessera

@@ -23,7 +23,4 @@ std::vector<Piece> pieces_to_save(const std::vector<FlatBucket*>& buckets, const
 std::vector<Piece> pieces_to_load(const std::vector<FlatBucket*>& buckets,
                                   const std::vector<std::string>& states);
 
-// param, exp_avg, exp_avg_sq.
-std::vector<std::string> all_states();
-
 }  // namespace tessera

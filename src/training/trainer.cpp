@@ -7,13 +7,15 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <utility>
 
 #include "base/error.h"
 #include "base/process_memory.h"
-#include "optim/adamw.h"
 #include "optim/grad_norm.h"
 #include "optim/lr_schedule.h"
+#include "optim/optimizer.h"
 #include "parallel/fsdp/compare_replicas.h"
+#include "training/nonfinite.h"
 #include "training/train_state.h"
 
 namespace tessera {
@@ -29,33 +31,43 @@ bool is_due(int64_t step, int64_t every) {
 
 }  // namespace
 
-Trainer::Trainer(TrainerParts parts, int64_t step)
-    : parts_(parts), sampler_(parts.train_data.num_samples(), parts.config.run.seed), step_(step) {}
+bool Trainer::StepSums::finite() const {
+  return std::isfinite(loss) && std::isfinite(grad_norm);
+}
+
+Trainer::Trainer(TrainerParts parts, Progress progress)
+    : parts_(parts),
+      sampler_(parts.train_data.num_samples(), parts.config.run.seed),
+      progress_(std::move(progress)),
+      scaler_(parts.config.precision.loss_scale, is_fp16(parts.config.precision)) {
+  if (progress_.step > 0) scaler_.restore(progress_.loss_scale);
+}
 
 TrainOutcome Trainer::run() {
   const auto& config = parts_.config;
   const int64_t total = config.training.steps;
   parts_.console.header();
-  while (step_ < total) {
-    StepMetrics metrics = train_step();
+  while (progress_.step < total) {
+    const std::optional<StepMetrics> metrics = train_step();
+    if (!metrics) continue;  // rolled back
+    const int64_t step = progress_.step;
     parts_.memory.after_step();
-    if (parts_.metrics) parts_.metrics->write(metrics);
-    if (is_due(step_, config.training.log_every))
-      parts_.console.progress(metrics, total,
-                              seconds_per_step_ * static_cast<double>(total - step_));
-    const bool last = step_ == total;
-    if (parts_.valid_data &&
-        (is_due(step_, config.eval.every) || (last && config.eval.every > 0))) {
+    if (parts_.metrics) parts_.metrics->write(*metrics);
+    if (is_due(step, config.training.log_every))
+      parts_.console.progress(*metrics, total,
+                              seconds_per_step_ * static_cast<double>(total - step));
+    const bool last = step == total;
+    if (parts_.valid_data && (is_due(step, config.eval.every) || (last && config.eval.every > 0))) {
       const EvalMetrics eval = evaluate();
       if (parts_.metrics) parts_.metrics->write(eval);
       parts_.console.line(fmt::format("validation at step {}: loss {:.4f} over {} tokens",
                                       eval.step, eval.eval_loss, eval.eval_tokens));
     }
-    const bool stop = stop_agreed_ || config.training.stop_after == step_;
-    if (last || stop || is_due(step_, config.checkpoint.every)) save();
+    const bool stop = stop_agreed_ || config.training.stop_after == step;
+    if (last || stop || is_due(step, config.checkpoint.every)) save();
     if (stop && !last) {
       parts_.console.line(fmt::format(
-          "stopped on request after step {} of {}, saved; start the same command to go on", step_,
+          "stopped on request after step {} of {}, saved; start the same command to go on", step,
           total));
       return TrainOutcome::kStoppedAfterSave;
     }
@@ -63,57 +75,170 @@ TrainOutcome Trainer::run() {
   return TrainOutcome::kDone;
 }
 
-StepMetrics Trainer::train_step() {
+std::optional<StepMetrics> Trainer::train_step() {
   const auto start = std::chrono::steady_clock::now();
   const auto& config = parts_.config;
-  const int64_t batch_size = config.training.global_batch_size;
-  const auto samples = sampler_.global_batch(step_ * batch_size, batch_size);
-
-  double loss = 0.0;
-  const BatchShape shape = batch_shape();
-  const int64_t micro_batches = num_micro_batches(batch_size, shape.micro_batch_size, shape.dp);
-  for (int64_t i = 0; i < micro_batches; ++i)
-    loss += parts_.executor.forward_backward(
-        load_micro_batch(parts_.train_data, samples, shape, i, step_ * batch_size),
-        {.first = i == 0, .last = i + 1 == micro_batches});
-  if (is_due(step_ + 1, config.debug.compare_replicas_every))
-    compare_replicas(parts_.buckets, parts_.mesh, step_ + 1);
-
-  // One small sum over all ranks. Ranks of a tp group hold the same loss, so one of them counts.
-  at::Tensor sums = at::empty({3}, at::kDouble);
-  auto* sum = sums.mutable_data_ptr<double>();
-  sum[0] = parts_.mesh.tp_rank() == 0 ? loss : 0.0;
-  sum[1] = local_squared_grad_norm(parts_.buckets, parts_.mesh);
-  sum[2] = parts_.stop_signal.requested() ? 1.0 : 0.0;
-  parts_.mesh.world().all_reduce(sums, ReduceOp::kSum).wait();
-  stop_agreed_ = sum[2] > 0.0;
+  const GlobalBatch batch = next_batch(sampler_, progress_.position,
+                                       config.training.global_batch_size, progress_.skipped);
+  const double own_loss = forward_backward(batch.samples);
+  if (parts_.hooks.gradients_ready)
+    parts_.hooks.gradients_ready(progress_.step + 1, parts_.mesh, parts_.buckets);
+  if (is_due(progress_.step + 1, config.debug.compare_replicas_every))
+    compare_replicas(parts_.buckets, parts_.mesh, progress_.step + 1);
+  const StepSums sums = sum_over_ranks(own_loss);
 
   StepMetrics metrics;
-  metrics.step = step_ + 1;
-  metrics.loss = sum[0];
-  metrics.grad_norm = std::sqrt(sum[1]);
-  if (!std::isfinite(metrics.loss) || !std::isfinite(metrics.grad_norm))
-    fail("train",
-         "step {}: loss {}, gradient norm {}: not finite, so no update was made; samples [{}]. "
-         "Earlier checkpoints are as they were; go on from one with a lower optimizer.lr",
-         metrics.step, metrics.loss, metrics.grad_norm, fmt::join(samples, ", "));
+  metrics.step = progress_.step + 1;
+  metrics.loss = sums.loss;
+  metrics.grad_norm = sums.grad_norm;
   metrics.lr =
-      learning_rate(config.schedule, config.optimizer.lr, config.training.steps, step_ + 1);
-  adamw_step(parts_.buckets, config.optimizer, metrics.lr,
-             clip_factor(metrics.grad_norm, config.training.clip_grad_norm), step_ + 1);
-  parts_.executor.parameters_changed();
-  ++step_;
+      learning_rate(config.schedule, config.optimizer.lr, config.training.steps, metrics.step);
+  metrics.loss_scale = scaler_.enabled() ? scaler_.scale() : 0.0;
+  if (sums.finite()) {
+    update(metrics);
+  } else if (not_finite(sums, batch) == Verdict::kRolledBack) {
+    return std::nullopt;
+  } else {
+    metrics.updated = false;
+  }
+  ++progress_.step;
+  progress_.position = batch.counters.end;
 
+  if (config.training.log_stage_norms) metrics.stage_norms = stage_norms(sums);
+  if (config.training.log_samples) metrics.samples = batch.samples;
+  measure(metrics, seconds_since(start));
+  return metrics;
+}
+
+// This rank's part of the loss, times the loss scale.
+double Trainer::forward_backward(const std::vector<int64_t>& samples) {
+  BatchShape shape = batch_shape();
+  shape.loss_scale = scaler_.scale();
+  const auto batch_size = static_cast<int64_t>(samples.size());
+  const int64_t first_row = progress_.step * batch_size;  // names the dropout masks
+  const int64_t micro_batches = num_micro_batches(batch_size, shape.micro_batch_size, shape.dp);
+  double loss = 0.0;
+  for (int64_t i = 0; i < micro_batches; ++i)
+    loss += parts_.executor.forward_backward(
+        load_micro_batch(parts_.train_data, samples, shape, i, first_row),
+        {.first = i == 0, .last = i + 1 == micro_batches});
+  return loss;
+}
+
+// One small sum over all ranks. Ranks of a tp group hold the same loss, so one of them counts.
+Trainer::StepSums Trainer::sum_over_ranks(double loss) {
+  std::vector<double> local = local_squared_grad_norms(parts_.buckets, parts_.mesh);
+  local.push_back(parts_.mesh.tp_rank() == 0 ? loss : 0.0);
+  local.push_back(parts_.stop_signal.requested() ? 1.0 : 0.0);
+  at::Tensor sums = at::tensor(local, at::kDouble);
+  parts_.mesh.world().all_reduce(sums, ReduceOp::kSum).wait();
+
+  const auto* sum = sums.const_data_ptr<double>();
+  const size_t buckets = parts_.buckets.size();
+  const double scale = scaler_.scale();
+  StepSums result;
+  double squares = 0.0;
+  for (size_t i = 0; i < buckets; ++i) {
+    result.bucket_squares.push_back(sum[i] / (scale * scale));
+    squares += result.bucket_squares.back();
+  }
+  result.grad_norm = std::sqrt(squares);
+  result.loss = sum[buckets] / scale;
+  stop_agreed_ = sum[buckets + 1] > 0.0;
+  return result;
+}
+
+void Trainer::update(const StepMetrics& metrics) {
+  const auto& config = parts_.config;
+  Update update{metrics.lr, ++progress_.updates, {}};
+  update.grad.scale =
+      clip_factor(metrics.grad_norm, config.training.clip_grad_norm) / scaler_.scale();
+  if (config.training.clip_grad_value > 0.0) update.grad.limit = config.training.clip_grad_value;
+  apply_update(parts_.buckets, config.optimizer, update);
+  parts_.executor.parameters_changed();
+  if (metrics.step > last_failed_step_) progress_.failures_in_a_row = 0;
+  if (scaler_.step_was_good())
+    parts_.console.line(fmt::format("step {}: loss scale {}", metrics.step, scaler_.scale()));
+}
+
+Trainer::Verdict Trainer::not_finite(const StepSums& sums, const GlobalBatch& batch) {
+  const int64_t step = progress_.step + 1;
+  const auto& training = parts_.config.training;
+  if (std::isfinite(sums.loss)) {  // the gradient alone: the loss scale may be too large
+    const bool explained = scaler_.explains_overflow();
+    const double before = scaler_.scale();
+    scaler_.step_overflowed();
+    if (explained) {
+      parts_.console.line(
+          fmt::format("step {}: a gradient overflowed at loss scale {}, so no update was made; "
+                      "loss scale {}",
+                      step, before, scaler_.scale()));
+      return Verdict::kSkipped;
+    }
+  }
+
+  const auto parameter =
+      first_nonfinite_gradient(parts_.buckets, parts_.manifest.tensors, parts_.mesh);
+  const std::string what = fmt::format(
+      "step {}: loss {}, gradient norm {}: not finite, so no update was made; first bad gradient: "
+      "{}; samples [{}]",
+      step, sums.loss, sums.grad_norm, parameter.value_or("none"), fmt::join(batch.samples, ", "));
+  if (training.on_nonfinite == OnNonfinite::kStop)
+    fail("train",
+         "{}. Earlier checkpoints are as they were; go on from one with a lower optimizer.lr, or "
+         "with training.on_nonfinite: skip or rollback",
+         what);
+  last_failed_step_ = std::max(last_failed_step_, step);
+  if (++progress_.failures_in_a_row > training.max_skips)
+    fail("train", "{}. That is number {} in a row, and training.max_skips is {}", what,
+         progress_.failures_in_a_row, training.max_skips);
+  if (training.on_nonfinite == OnNonfinite::kRollback) {
+    roll_back(batch, what, parameter.value_or(""));
+    return Verdict::kRolledBack;
+  }
+  parts_.console.warn(what);
+  return Verdict::kSkipped;
+}
+
+// Takes every state from the newest checkpoint of this run and the batch's samples out of the
+// order. Its list of them is saved from the next checkpoint on.
+void Trainer::roll_back(const GlobalBatch& batch, const std::string& what,
+                        const std::string& parameter) {
+  const auto folder = parts_.checkpoints.find_latest();
+  if (!folder)
+    fail("train",
+         "{}. training.on_nonfinite is rollback, but this run has no checkpoint yet to go back to; "
+         "set checkpoint.every so that there is one, or on_nonfinite: skip",
+         what);
+  CheckpointReader reader(*folder);
+  for (const Piece& piece : pieces_to_load(parts_.buckets, parts_.manifest.states))
+    reader.read(piece);
+  if (parts_.moments) parts_.moments->release();
+  parts_.executor.parameters_changed();
+
+  Progress back = progress_of(reader.manifest());
+  back.failures_in_a_row = progress_.failures_in_a_row;
+  back.skipped = progress_.skipped;  // those of the checkpoint are among them
+  add_range(back.skipped, batch.counters);
+  parts_.console.warn(
+      fmt::format("{}. Going back to {} and on without these samples", what, folder->string()));
+  if (parts_.metrics)
+    parts_.metrics->write(RollbackEvent{progress_.step + 1, back.step, batch.counters.begin,
+                                        batch.counters.end, parameter});
+  progress_ = std::move(back);
+  scaler_.restore(progress_.loss_scale);
+}
+
+void Trainer::measure(StepMetrics& metrics, double seconds) {
   at::Tensor peak = at::full({1}, static_cast<double>(peak_resident_bytes()), at::kDouble);
   parts_.mesh.world().all_reduce(peak, ReduceOp::kMax).wait();
-  const double seconds = seconds_since(start);
+  const auto& config = parts_.config;
+  const int64_t batch_tokens = config.training.global_batch_size * config.data.seq_len;
   seconds_per_step_ = seconds_per_step_ == 0.0 ? seconds : 0.9 * seconds_per_step_ + 0.1 * seconds;
-  metrics.tokens = step_ * batch_size * config.data.seq_len;
+  metrics.tokens = metrics.step * batch_tokens;
   metrics.step_ms = 1e3 * seconds;
-  metrics.tokens_per_s = static_cast<double>(batch_size * config.data.seq_len) / seconds;
+  metrics.tokens_per_s = static_cast<double>(batch_tokens) / seconds;
   metrics.peak_memory = static_cast<int64_t>(peak.item<double>());
-  if (config.training.log_samples) metrics.samples = samples;
-  return metrics;
 }
 
 EvalMetrics Trainer::evaluate() {
@@ -138,15 +263,17 @@ EvalMetrics Trainer::evaluate() {
   }
   at::Tensor sum = at::full({1}, parts_.mesh.tp_rank() == 0 ? loss : 0.0, at::kDouble);
   parts_.mesh.world().all_reduce(sum, ReduceOp::kSum).wait();
-  return {step_, sum.item<double>() / static_cast<double>(total), total * config.data.seq_len};
+  return {progress_.step, sum.item<double>() / static_cast<double>(total),
+          total * config.data.seq_len};
 }
 
 void Trainer::save() {
   const auto start = std::chrono::steady_clock::now();
+  progress_.loss_scale = scaler_.state();
   Manifest manifest = parts_.manifest;
-  manifest.step = step_;
-  manifest.samples = step_ * parts_.config.training.global_batch_size;
-  manifest.tokens = manifest.samples * parts_.config.data.seq_len;
+  record_progress(progress_, manifest);
+  manifest.tokens =
+      progress_.step * parts_.config.training.global_batch_size * parts_.config.data.seq_len;
   const auto pieces = pieces_to_save(parts_.buckets, parts_.mesh, manifest.states);
   const auto folder = parts_.checkpoints.save(std::move(manifest), pieces);
   if (parts_.moments) parts_.moments->release();
@@ -158,6 +285,20 @@ BatchShape Trainer::batch_shape() const {
   return {parts_.config.data.seq_len,     parts_.config.training.micro_batch_size,
           parts_.config.model.vocab_size, parts_.mesh.dp(),
           parts_.mesh.dp_rank(),          fp64 ? at::kDouble : at::kFloat};
+}
+
+// A stage's buckets follow each other, but for one that another stage lists first (a tied weight).
+std::vector<std::pair<std::string, double>> Trainer::stage_norms(const StepSums& sums) const {
+  std::vector<std::pair<std::string, double>> norms;
+  for (size_t i = 0; i < sums.bucket_squares.size(); ++i) {
+    const std::string& stage = parts_.bucket_stages[i];
+    const auto known = std::find_if(norms.begin(), norms.end(),
+                                    [&](const auto& norm) { return norm.first == stage; });
+    auto& norm = known == norms.end() ? norms.emplace_back(stage, 0.0) : *known;
+    norm.second += sums.bucket_squares[i];
+  }
+  for (auto& [stage, norm] : norms) norm = std::sqrt(norm);
+  return norms;
 }
 
 }  // namespace tessera

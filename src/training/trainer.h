@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -9,11 +10,13 @@
 #include "config/config.h"
 #include "data/indexed_dataset.h"
 #include "data/sampler.h"
+#include "optim/loss_scaler.h"
 #include "parallel/executor/step_executor.h"
 #include "training/batches.h"
 #include "training/console.h"
 #include "training/memory_report.h"
 #include "training/metrics.h"
+#include "training/progress.h"
 #include "training/stop_signal.h"
 #include "training/train.h"
 
@@ -24,43 +27,65 @@ struct TrainerParts {
   const Config& config;
   Mesh& mesh;
   const std::vector<FlatBucket*>& buckets;
+  const std::vector<std::string>& bucket_stages;  // by bucket, the name of its (first) stage
   StepExecutor& executor;
   const TokenStream& train_data;
   const TokenStream* valid_data;  // null: no validation
   CheckpointManager& checkpoints;
-  const Manifest& manifest;  // what every checkpoint of this run says, without its position
+  const Manifest& manifest;  // what every checkpoint of this run says, without its progress
   Console& console;
   MetricsFile* metrics;  // rank 0 alone
   const StopSignal& stop_signal;
   MemoryReport& memory;
   MomentStore* moments;  // null: they lie in ordinary memory
+  const TrainHooks& hooks;
 };
 
 // The training loop and nothing else:
 //
 //   for each step: micro-batches forward and backward -> one small sum over all ranks (loss,
-//   squared gradient norm, wish to stop) -> clip -> AdamW -> metrics -> [validation] ->
-//   [checkpoint] -> [stop]
+//   squared gradient norms, wish to stop) -> finite? clip and update : skip, roll back or stop
+//   -> metrics -> [validation] -> [checkpoint] -> [stop]
 //
-// The state is the buckets and one number, the step: the sample position and the learning rate
-// follow from it. All methods are collective.
+// The state is the buckets, the progress and the loss scale. Whether a step is finite follows from
+// sums that all ranks share, so they all decide alike. All methods are collective.
 class Trainer {
  public:
-  // `step`: updates that the buckets have seen.
-  Trainer(TrainerParts parts, int64_t step);
+  // `progress`: where the buckets stand.
+  Trainer(TrainerParts parts, Progress progress);
 
   // Runs to the configured number of steps, or to a stop on request, with a checkpoint at the end.
   TrainOutcome run();
 
  private:
-  StepMetrics train_step();
+  // Of all ranks together, the loss scale taken out.
+  struct StepSums {
+    double loss = 0.0;
+    double grad_norm = 0.0;
+    std::vector<double> bucket_squares;
+    bool finite() const;
+  };
+
+  // The step's metrics; nullopt if it led to a rollback.
+  std::optional<StepMetrics> train_step();
+  double forward_backward(const std::vector<int64_t>& samples);
+  StepSums sum_over_ranks(double loss);
+  void update(const StepMetrics& metrics);
+  // A step that is not finite: an error, or how training goes on.
+  enum class Verdict { kSkipped, kRolledBack };
+  Verdict not_finite(const StepSums& sums, const GlobalBatch& batch);
+  void roll_back(const GlobalBatch& batch, const std::string& what, const std::string& parameter);
+  void measure(StepMetrics& metrics, double seconds);
   EvalMetrics evaluate();
   void save();
   BatchShape batch_shape() const;
+  std::vector<std::pair<std::string, double>> stage_norms(const StepSums& sums) const;
 
   TrainerParts parts_;
   Sampler sampler_;
-  int64_t step_;
+  Progress progress_;
+  LossScaler scaler_;
+  int64_t last_failed_step_ = 0;
   bool stop_agreed_ = false;
   double seconds_per_step_ = 0.0;  // smoothed, for the time left
 };

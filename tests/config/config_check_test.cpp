@@ -51,6 +51,31 @@ TEST(Check, RefusesCombinations) {
       {{"memory.offload=optimizer"},
        {"memory.offload: optimizer", "in the host's memory already", "memory.offload_dir"}},
       {{"memory.offload=all"}, {"memory.offload: all", "in the host's memory already"}},
+      {{"optimizer.type=sgd", "optimizer.betas=[0.9, 0.99]"},
+       {"sgd; it has neither betas nor eps"}},
+      {{"optimizer.type=sgd", "optimizer.nesterov=true"},
+       {"optimizer.nesterov: true; it needs optimizer.momentum above 0"}},
+      {{"optimizer.type=sgd", "optimizer.moments=bf16"},
+       {"optimizer.moments: bf16; sgd with optimizer.momentum 0 keeps no moments"}},
+      {{"memory.offload_dir=d", "optimizer.type=sgd"},
+       {"memory.offload_dir: d; optimizer.type: sgd with momentum 0 keeps no moments"}},
+      {{"optimizer.moments=bf16", "precision.params=fp64"},
+       {"optimizer.moments: bf16; precision.params: fp64 is fp64 throughout"}},
+      {{"optimizer.momentum=0.9"}, {"optimizer.momentum: 0.9", "only optimizer.type: sgd"}},
+      {{"optimizer.groups=[{params: [a]}, {params: []}]"},
+       {"optimizer.groups[1].params: []; must be at least one name pattern"}},
+      {{"optimizer.groups=[{params: [a], frozen: true, lr_scale: 2}]"},
+       {"optimizer.groups[0].frozen: true", "remove those keys"}},
+      {{"training.clip_grad_value=0.5"},
+       {"training.clip_grad_value: 0.5; training.clip_grad_norm is 1.0 also",
+        "set training.clip_grad_norm: 0"}},
+      {{"precision.loss_scale=dynamic"},
+       {"precision.loss_scale: dynamic; only precision.params: "
+        "fp16"}},
+      {{"precision.params=bf16", "precision.loss_scale=128"},
+       {"precision.loss_scale: 128.0; only"}},
+      {{"precision.initial_loss_scale=2"},
+       {"2.0, 2000, 1; they belong to a dynamic loss scale", "remove them"}},
       {{"training.micro_batch_size=9"},
        {"training.micro_batch_size: 9; must be at most training.global_batch_size 8",
         "from 1 to 8 works"}},
@@ -90,6 +115,10 @@ TEST(Check, AcceptsTheEdges) {
       {"memory.recompute=selective"},
       {"model.initializer_range=0"},
       {"optimizer.betas=[0, 0]"},
+      {"optimizer.type=sgd"},
+      {"optimizer.type=sgd", "optimizer.momentum=0.9", "optimizer.nesterov=true",
+       "optimizer.moments=bf16"},
+      {"training.clip_grad_value=0.5", "training.clip_grad_norm=0"},
       {"checkpoint.init_from=b/step"},
       {"checkpoint.resume=none", "checkpoint.init_from=b/step"},
       {"eval.every=1", "data.valid=[v]"},
@@ -112,6 +141,8 @@ TEST(Check, ConfigurationsMadeInCode) {
          "model.num_key_value_heads: 0; must be");
   refuse([](Config& c) { c.optimizer.lr = std::nan(""); }, "optimizer.lr: nan; must be");
   refuse([](Config& c) { c.optimizer.beta2 = 1.0; }, "optimizer.betas: [0.9, 1.0]; must be");
+  refuse([](Config& c) { c.optimizer.groups = {{.params = {"a"}, .lr_scale = -1.0}}; },
+         "optimizer.groups[0].lr_scale: -1.0; must be");
   refuse([](Config& c) { c.device = "tpu"; }, "device: (none of its words); must be cpu or cuda");
   refuse([](Config& c) { c.run.dir = ""; }, "run.dir");
   refuse([](Config& c) { c.run.seed = ~uint64_t{0}; }, "run.seed: -1");

@@ -13,6 +13,7 @@ namespace {
 
 using testing::expect_user_error;
 using testing::kContract;
+using testing::kMinimal;
 using testing::load_text;
 using testing::minimal;
 using testing::TempDir;
@@ -51,8 +52,12 @@ TEST(Load, TheContract) {
   EXPECT_EQ(c.training.log_every, 1);
   EXPECT_EQ(c.training.stop_after, 100);
   EXPECT_TRUE(c.training.log_samples);
-  const AdamWConfig adamw{
-      .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1};
+  const OptimizerConfig adamw{.type = OptimizerType::kAdamW,
+                              .lr = 1e-3,
+                              .beta1 = 0.9,
+                              .beta2 = 0.95,
+                              .eps = 1e-8,
+                              .weight_decay = 0.1};
   EXPECT_EQ(c.optimizer, adamw);
   const ScheduleConfig schedule{
       .type = ScheduleType::kCosine, .warmup_steps = 20, .min_lr_ratio = 0.1};
@@ -63,6 +68,46 @@ TEST(Load, TheContract) {
   EXPECT_EQ(c.checkpoint.keep, 3);
   EXPECT_EQ(c.checkpoint.resume, "auto");
   EXPECT_EQ(c.checkpoint.init_from, "");
+}
+
+TEST(Load, ParameterGroups) {
+  const std::string text = std::string(kMinimal) + R"yaml(optimizer:
+  groups:
+    - params: ["*norm*", lm_head.weight]
+      lr_scale: 0.5
+    - {params: ["model.embed_tokens.weight"], frozen: true}
+    - params: ["*"]
+      weight_decay: 0
+)yaml";
+  const Config c = load_text(text);
+  check_config(c);
+  const std::vector<ParameterGroup> expected = {
+      {.params = {"*norm*", "lm_head.weight"}, .lr_scale = 0.5},
+      {.params = {"model.embed_tokens.weight"}, .frozen = true},
+      {.params = {"*"}, .weight_decay = 0.0},
+  };
+  EXPECT_EQ(c.optimizer.groups, expected);
+  // What is saved reads back as the same.
+  EXPECT_EQ(load_text(to_yaml(c)).optimizer.groups, expected);
+  EXPECT_EQ(to_json(c)["optimizer"]["groups"][0],
+            (nlohmann::json{{"params", {"*norm*", "lm_head.weight"}},
+                            {"lr_scale", 0.5},
+                            {"weight_decay", "default"},
+                            {"frozen", false}}));
+  const Config set = minimal({"optimizer.groups=[{params: [\"*\"], lr_scale: 2.0}]"});
+  EXPECT_EQ(set.optimizer.groups,
+            (std::vector<ParameterGroup>{{.params = {"*"}, .lr_scale = 2.0}}));
+}
+
+TEST(Load, LossScaleIsAWordOrANumber) {
+  EXPECT_EQ(minimal().precision.loss_scale, LossScaleConfig{});
+  EXPECT_EQ(minimal({"precision.loss_scale=dynamic"}).precision.loss_scale.mode,
+            LossScaleMode::kDynamic);
+  const Config fixed = minimal({"precision.loss_scale=1024"});
+  EXPECT_EQ(fixed.precision.loss_scale.mode, LossScaleMode::kStatic);
+  EXPECT_EQ(fixed.precision.loss_scale.value, 1024.0);
+  EXPECT_EQ(to_json(fixed)["precision"]["loss_scale"], 1024.0);
+  EXPECT_EQ(load_text(to_yaml(fixed)).precision.loss_scale, fixed.precision.loss_scale);
 }
 
 TEST(Load, DefaultsOfTheStructs) {
@@ -116,6 +161,10 @@ TEST(Load, EveryKeyGoesToItsOwnMember) {
       {"precision.output", "fp32"},
       {"precision.buffers", "bf16"},
       {"precision.keep_fp32", {"*norm.weight"}},
+      {"precision.loss_scale", 128.0},
+      {"precision.initial_loss_scale", 4.0},
+      {"precision.loss_scale_growth_interval", 100},
+      {"precision.loss_scale_hysteresis", 2},
       {"memory.recompute", "full"},
       {"memory.recompute_every", 3},
       {"memory.offload", "optimizer"},
@@ -127,13 +176,21 @@ TEST(Load, EveryKeyGoesToItsOwnMember) {
       {"training.global_batch_size", 12},
       {"training.micro_batch_size", 3},
       {"training.clip_grad_norm", 0.25},
+      {"training.clip_grad_value", 0.5},
+      {"training.on_nonfinite", "rollback"},
+      {"training.max_skips", 3},
       {"training.log_every", 10},
       {"training.stop_after", 50},
       {"training.log_samples", true},
+      {"training.log_stage_norms", true},
+      {"optimizer.type", "sgd"},
       {"optimizer.lr", 0.125},
       {"optimizer.betas", {0.5, 0.75}},
       {"optimizer.eps", 1e-6},
+      {"optimizer.momentum", 0.5},
+      {"optimizer.nesterov", true},
       {"optimizer.weight_decay", 0.0},
+      {"optimizer.moments", "bf16"},
       {"schedule.type", "linear"},
       {"schedule.warmup_steps", 4},
       {"schedule.min_lr_ratio", 0.0},
@@ -162,7 +219,7 @@ TEST(Load, EveryKeyGoesToItsOwnMember) {
   size_t leaves = 0;
   for (const auto& [name, section] : base.items())
     leaves += section.is_object() ? section.size() : 1;
-  EXPECT_EQ(leaves, values.size() + 3);  // model.type, model.num_attention_heads, optimizer.type
+  EXPECT_EQ(leaves, values.size() + 3);  // model.type, model.num_attention_heads, optimizer.groups
 }
 
 TEST(Load, AnOverrideWithACommentIsRefusedUnlessItIsQuoted) {

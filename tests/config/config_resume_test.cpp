@@ -41,6 +41,12 @@ TEST(Resume, MathematicsIsNamed) {
       {"schedule.type=linear", "schedule.type: cosine -> linear"},
       {"schedule.warmup_steps=3", "schedule.warmup_steps: 0 -> 3"},
       {"schedule.min_lr_ratio=0", "schedule.min_lr_ratio: 0.1 -> 0.0"},
+      {"optimizer.type=adam", "optimizer.type: adamw -> adam"},
+      {"optimizer.moments=bf16", "optimizer.moments: fp32 -> bf16"},
+      {"optimizer.groups=[{params: [a], frozen: true}]",
+       "optimizer.groups: [] -> [{\"frozen\":true,\"lr_scale\":1.0,\"params\":[\"a\"],\"weight_"
+       "decay\":\"default\"}]"},
+      {"training.clip_grad_value=0.5", "training.clip_grad_value: 0.0 -> 0.5"},
       {"precision.params=bf16", "precision.params: fp32 -> bf16"},
   };
   for (const auto& [set, line] : cases) {
@@ -60,6 +66,8 @@ TEST(Resume, OtherKeysMayChange) {
       {"training.stop_after=50", "training.stop_after: none -> 50"},
       {"training.log_every=5", "training.log_every: 1 -> 5"},
       {"training.log_samples=true", "training.log_samples: false -> true"},
+      {"training.on_nonfinite=skip", "training.on_nonfinite: stop -> skip"},
+      {"training.max_skips=3", "training.max_skips: 10 -> 3"},
       {"memory.recompute=full", "memory.recompute: none -> full"},
       {"data.train=[b]", "data.train: [\"data/a\"] -> [\"b\"]"},
       {"data.valid=[v]", "data.valid: [] -> [\"v\"]"},
@@ -85,10 +93,10 @@ TEST(Resume, KeysOfOtherVersions) {
   EXPECT_EQ(compare_for_resume(saved, minimal()).other, Lines{});
   EXPECT_EQ(compare_for_resume(saved, minimal({"optimizer.eps=0.5"})).mathematics,
             Lines{"optimizer.eps: (absent) -> 0.5"});
-  saved["optimizer"]["momentum"] = 0.9;  // a newer version: its meaning is not known here
+  saved["optimizer"]["rho"] = 0.9;  // a newer version: its meaning is not known here
   saved["moe"] = {{"experts", 8}};
   EXPECT_EQ(compare_for_resume(saved, minimal()).mathematics,
-            (Lines{"moe: {\"experts\":8} -> (absent)", "optimizer.momentum: 0.9 -> (absent)"}));
+            (Lines{"moe: {\"experts\":8} -> (absent)", "optimizer.rho: 0.9 -> (absent)"}));
 }
 
 }  // namespace

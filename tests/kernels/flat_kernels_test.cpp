@@ -152,47 +152,6 @@ TEST_P(FlatKernels, SumSquaresDependsNeitherOnThreadsNorOnTarget) {
   }
 }
 
-TEST_P(FlatKernels, AdamWFollowsFp64Reference) {
-  for (const auto dtype : {at::kFloat, at::kDouble}) {
-    for (const int64_t numel : {1, 3, 17, 1003}) {
-      const auto master = randn({numel}, dtype);
-      const auto m = guarded_copy(at::zeros({numel}, dtype));
-      const auto v = guarded_copy(at::zeros({numel}, dtype));
-      auto p64 = master.to(at::kDouble, false, true);
-      auto m64 = at::zeros({numel}, at::kDouble), v64 = at::zeros({numel}, at::kDouble);
-      for (int64_t step = 1; step <= 5; ++step) {
-        const auto grad = randn({numel}, dtype, 0.1);
-        grad[0] = 0;  // a parameter without gradient only decays
-        const AdamWScalars s{1e-2, 0.9, 0.95, 1e-8, 0.1, step, 0.5};
-        adamw(master, grad, m, v, s);
-        const at::Tensor g = grad.to(at::kDouble) * s.grad_scale;
-        p64 = p64 * (1 - s.lr * s.weight_decay);
-        m64 = s.beta1 * m64 + (1 - s.beta1) * g;
-        v64 = s.beta2 * v64 + (1 - s.beta2) * g * g;
-        const double bc1 = 1 - std::pow(s.beta1, static_cast<double>(step));
-        const double bc2 = 1 - std::pow(s.beta2, static_cast<double>(step));
-        p64 = p64 - s.lr / bc1 * m64 / (v64.sqrt() / std::sqrt(bc2) + s.eps);
-      }
-      expect_close(master, p64, "master");
-      expect_close(m, m64, "exp_avg");
-      expect_close(v, v64, "exp_avg_sq");
-    }
-  }
-}
-
-TEST_P(FlatKernels, AdamWRefusesBadArguments) {
-  const auto x = randn({4}, at::kFloat);
-  const auto five = randn({5}, at::kFloat);
-  const auto half = randn({4}, at::kBFloat16);
-  const AdamWScalars s{1e-3, 0.9, 0.95, 1e-8, 0.1, 1, 1};
-  EXPECT_MESSAGE(adamw(x, five, x, x, s), "adamw: grad has 5 elements; it must have 4");
-  EXPECT_MESSAGE(adamw(x, x, half, x, s), "adamw: exp_avg is BFloat16; it must be Float");
-  EXPECT_MESSAGE(adamw(half, half, half, half, s), "master is BFloat16");
-  AdamWScalars zero = s;
-  zero.step = 0;
-  EXPECT_MESSAGE(adamw(x, x, x, x, zero), "step is 0");
-}
-
 TEST_P(FlatKernels, FlatKernelsRefuseBadArguments) {
   const auto x = randn({4, 6}, at::kFloat);
   const auto y = randn({6, 4}, at::kFloat);

@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "optim/adamw.h"
+#include "optim/optimizer.h"
 #include "parallel/comm/self_communicator.h"
 #include "parallel/one_bucket.h"
 
@@ -42,7 +42,7 @@ TEST(MomentStore, HearsOfEachBucketThatIsUpdatedInOrder) {
     buckets.push_back(std::make_unique<FlatBucket>("bucket", packs, mesh, options));
   }
   at::Tensor(buckets[2]->grad()).fill_(1);
-  adamw_step({buckets[0].get(), buckets[1].get(), buckets[2].get()}, {}, 1e-3, 1.0, 1);
+  apply_update({buckets[0].get(), buckets[1].get(), buckets[2].get()}, {}, {1e-3, 1, {}});
   EXPECT_EQ(store.calls, (std::vector<std::string>{"begin 0", "end 0", "begin 1", "end 1"}));
   EXPECT_GT(buckets[2]->moments()[0][0].item<float>(), 0);
 }

@@ -36,22 +36,25 @@ Config tiny_config(const TemporaryFolder& folder, const std::string& name) {
   return config;
 }
 
-TinyRun run(const Config& config) {
+TinyRun run(const Config& config, const TrainHooks& hooks) {
   TinyRun result;
   const int ranks = config.parallel.dp_replicate * config.parallel.dp_shard * config.parallel.tp;
   if (ranks == 1) {
-    result.outcome = train(config, make_self_communicator());
+    result.outcome = train(config, make_self_communicator(), hooks);
   } else {
     run_thread_ranks(ranks, [&](Communicator& world) {
       // train() takes its world over; a split of everyone is the same group.
-      const TrainOutcome outcome = train(config, world.split(0, world.rank(), "world"));
+      const TrainOutcome outcome = train(config, world.split(0, world.rank(), "world"), hooks);
       if (world.rank() == 0) result.outcome = outcome;
     });
   }
   std::ifstream in(std::filesystem::path(config.run.dir) / "metrics.jsonl");
   for (std::string line; std::getline(in, line);) {
     auto json = nlohmann::json::parse(line);
-    (json.contains("eval_loss") ? result.evals : result.steps).push_back(std::move(json));
+    auto& lines = json.contains("event")       ? result.events
+                  : json.contains("eval_loss") ? result.evals
+                                               : result.steps;
+    lines.push_back(std::move(json));
   }
   return result;
 }
@@ -61,7 +64,7 @@ std::map<std::string, std::vector<double>> read_states(const Config& config, int
                           step_dir_name(step));
   std::map<std::string, std::vector<double>> states;
   for (const auto& tensor : reader.manifest().tensors) {
-    for (const auto& state : reader.manifest().states) {
+    for (const auto& state : reader.manifest().states_of(tensor)) {
       const Box box = whole_box(tensor.shape);
       auto& values = states[tensor.name + "/" + state];
       values.resize(static_cast<size_t>(box.numel()));

@@ -46,13 +46,14 @@ struct TinyRun {
   TrainOutcome outcome = TrainOutcome::kDone;
   std::vector<nlohmann::json> steps;  // the training lines of metrics.jsonl
   std::vector<nlohmann::json> evals;
+  std::vector<nlohmann::json> events;  // rollbacks
 };
 
 // Trains on dp_replicate x dp_shard x tp thread ranks (as the configuration says) and reads the
 // metrics.
-TinyRun run(const Config& config);
+TinyRun run(const Config& config, const TrainHooks& hooks = {});
 
-// Every state of every tensor of a checkpoint, by "tensor/state".
+// Every state that a tensor has, of every tensor of a checkpoint, by "tensor/state".
 std::map<std::string, std::vector<double>> read_states(const Config& config, int64_t step);
 
 // Loss and gradient norm of every step within `tolerance` relative, samples and lr equal.

@@ -1,0 +1,79 @@
+#pragma once
+
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "config/fields.h"
+
+// How the declarations in *fields.cpp make the value of a field from a member of the configuration.
+namespace tessera {
+
+inline constexpr int64_t kMaxSize = std::numeric_limits<int32_t>::max();
+inline constexpr int64_t kMaxCount = 1'000'000'000'000;
+inline constexpr int64_t kMaxTimeout = 30 * 24 * 3600;
+inline constexpr OnResume kMathematics = OnResume::kMathematics;
+inline constexpr OnResume kFree = OnResume::kFree;
+
+template <typename T>
+IntegerValue integer(T& member, int64_t min, int64_t max) {
+  return {[&member] { return std::optional(static_cast<int64_t>(member)); },
+          [&member](std::optional<int64_t> value) { member = static_cast<T>(*value); }, min, max,
+          ""};
+}
+
+// An int whose 0 is written as `word`.
+inline IntegerValue integer_or(const char* word, int& member, int64_t min, int64_t max) {
+  return {[&member] { return member == 0 ? std::nullopt : std::optional<int64_t>(member); },
+          [&member](std::optional<int64_t> value) { member = static_cast<int>(value.value_or(0)); },
+          min, max, word};
+}
+
+inline IntegerValue integer_or(const char* word, std::optional<int64_t>& member, int64_t min,
+                               int64_t max) {
+  return {[&member] { return member; }, [&member](std::optional<int64_t> value) { member = value; },
+          min, max, word};
+}
+
+inline RealRange above(double min) {
+  return {.min = min, .above_min = true};
+}
+inline constexpr RealRange kRate{.min = 0, .max = 1, .below_max = true};
+inline RealRange at_least(double min) {
+  return {.min = min};
+}
+
+// An enumeration whose values are 0, 1, ... in the order of `words`.
+template <typename E>
+ChoiceValue choice(E& member, std::vector<std::string> words) {
+  return {std::move(words), [&member] { return static_cast<int>(member); },
+          [&member](int index) { member = static_cast<E>(index); }};
+}
+
+inline ChoiceValue choice(std::string& member, std::vector<std::string> words) {
+  const auto get = [&member, words] {
+    for (size_t i = 0; i < words.size(); ++i) {
+      if (words[i] == member) return static_cast<int>(i);
+    }
+    return -1;
+  };
+  return {words, get, [&member, words](int index) { member = words[static_cast<size_t>(index)]; }};
+}
+
+template <typename Item>
+MapListValue map_list(std::vector<Item>& items, std::vector<Field> (*fields)(Item&)) {
+  Item any;
+  std::vector<std::string> keys;
+  for (const Field& field : fields(any)) keys.push_back(field.name);
+  return {std::move(keys), [&items] { return items.size(); },
+          [&items](size_t size) { items.assign(size, Item()); },
+          [&items, fields](size_t i) { return fields(items[i]); }};
+}
+
+// A key that has one value so far.
+inline ChoiceValue only(const char* word) {
+  return {{word}, [] { return 0; }, [](int) {}};
+}
+
+}  // namespace tessera

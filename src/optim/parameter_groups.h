@@ -1,0 +1,16 @@
+#pragma once
+
+#include <vector>
+
+#include "optim/optimizer_config.h"
+#include "parallel/parameter.h"
+
+namespace tessera {
+
+// Writes what optimizer.groups say into the specs of the parameters: the first group that fits a
+// parameter's name rules it. Before buckets are made, since frozen parameters have their own.
+// UserError for a pattern that fits no parameter, and if no parameter is left to train.
+void resolve_groups(const std::vector<ParameterGroup>& groups,
+                    const std::vector<ParameterTable*>& tables);
+
+}  // namespace tessera
