@@ -17,7 +17,8 @@ namespace {
 
 int train_on(const Config& config, std::unique_ptr<Communicator> world) {
   if (config.debug.check_collectives) world = make_checked(std::move(world));
-  const TrainOutcome outcome = train(config, std::move(world));
+  const StopSignal stop_signal;  // from here on a signal waits for the end of a step
+  const TrainOutcome outcome = train(config, std::move(world), stop_signal);
   return outcome == TrainOutcome::kStoppedAfterSave ? kExitStopped : kExitDone;
 }
 

@@ -26,7 +26,6 @@
 #include "training/memory_report.h"
 #include "training/model_record.h"
 #include "training/run_start.h"
-#include "training/stop_signal.h"
 #include "training/train_state.h"
 #include "training/trainer.h"
 
@@ -222,10 +221,9 @@ std::vector<T*> pointers(const std::vector<std::unique_ptr<T>>& owners) {
 // model, buckets, executor, trainer. Everything that the user can have got wrong in the
 // configuration or the files is found before the model's memory is allocated.
 TrainOutcome train(const Config& requested, std::unique_ptr<Communicator> world,
-                   const TrainHooks& hooks) {
+                   const StopSignal& stop_signal, const TrainHooks& hooks) {
   const Config config = with_threads(requested);
   at::set_num_threads(config.run.threads);
-  const StopSignal stop_signal;  // from here on a signal waits for the end of a step
   check_same_config(config, *world);
   const MeshShape shape = resolve_mesh(config, world->size());
   Mesh mesh(shape, std::move(world), config.parallel.allow_tp_across_nodes);

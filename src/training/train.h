@@ -6,6 +6,7 @@
 
 #include "config/config.h"
 #include "parallel/fsdp/flat_bucket.h"
+#include "training/stop_signal.h"
 
 namespace tessera {
 
@@ -18,8 +19,9 @@ struct TrainHooks {
       gradients_ready;
 };
 
-// Trains as configured, on the ranks of `world` (which train() takes over). Collective.
+// Trains as configured, on the ranks of `world` (which train() takes over). `stop_signal` is the
+// process's: ranks that are threads share it. Collective.
 TrainOutcome train(const Config& config, std::unique_ptr<Communicator> world,
-                   const TrainHooks& hooks = {});
+                   const StopSignal& stop_signal, const TrainHooks& hooks = {});
 
 }  // namespace tessera

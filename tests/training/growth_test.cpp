@@ -73,10 +73,12 @@ class Counting : public Communicator {
 // Rank 0's counts of a run on thread ranks.
 Steps counted_run(const Config& config) {
   Steps result;
+  const StopSignal stop_signal;
   const int ranks = config.parallel.dp_replicate * config.parallel.dp_shard * config.parallel.tp;
   run_thread_ranks(ranks, [&](Communicator& world) {
     const auto steps = std::make_shared<Steps>();
-    train(config, std::make_unique<Counting>(world.split(0, world.rank(), "world"), steps, true));
+    train(config, std::make_unique<Counting>(world.split(0, world.rank(), "world"), steps, true),
+          stop_signal);
     if (world.rank() == 0) result = *steps;
   });
   return result;

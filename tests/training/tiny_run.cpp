@@ -38,13 +38,15 @@ Config tiny_config(const TemporaryFolder& folder, const std::string& name) {
 
 TinyRun run(const Config& config, const TrainHooks& hooks) {
   TinyRun result;
+  const StopSignal stop_signal;
   const int ranks = config.parallel.dp_replicate * config.parallel.dp_shard * config.parallel.tp;
   if (ranks == 1) {
-    result.outcome = train(config, make_self_communicator(), hooks);
+    result.outcome = train(config, make_self_communicator(), stop_signal, hooks);
   } else {
     run_thread_ranks(ranks, [&](Communicator& world) {
       // train() takes its world over; a split of everyone is the same group.
-      const TrainOutcome outcome = train(config, world.split(0, world.rank(), "world"), hooks);
+      const TrainOutcome outcome =
+          train(config, world.split(0, world.rank(), "world"), stop_signal, hooks);
       if (world.rank() == 0) result.outcome = outcome;
     });
   }

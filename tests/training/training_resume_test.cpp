@@ -273,11 +273,12 @@ TEST(Training, ARunFolderInUseIsRefused) {
 TEST(Training, RanksWithAnotherConfigurationAreNamed) {
   TemporaryFolder folder;
   const Config config = mesh_config(folder, "run", 2, 1);
+  const StopSignal stop_signal;
   const std::string error = error_of([&] {
     run_thread_ranks(2, [&](Communicator& world) {
       Config own = config;
       if (world.rank() == 1) own.run.seed = 7;
-      train(own, world.split(0, world.rank(), "world"));
+      train(own, world.split(0, world.rank(), "world"), stop_signal);
     });
   });
   EXPECT_NE(error.find("rank 1 has read another configuration"), std::string::npos) << error;
