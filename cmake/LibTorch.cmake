@@ -1,4 +1,5 @@
-# The imported target `libtorch`: the CPU part of a PyTorch wheel or of a LibTorch archive.
+# The imported target `libtorch`: the CPU part of a PyTorch wheel or of a LibTorch archive, and with
+# TESSERA_CUDA the CUDA part as well.
 #
 # find_package(Torch) of a CUDA wheel insists on a CUDA toolkit, so the target is made by hand. The
 # root is TESSERA_TORCH_ROOT (cache variable or environment): the folder that holds include/ and lib/.
@@ -32,7 +33,9 @@ endif()
 
 # The wheel keeps the CUDA runtime that libtorch_cpu.so itself needs beside the torch folder.
 set(torch_lib_dirs ${TESSERA_TORCH_ROOT}/lib)
-foreach(dir ${TESSERA_TORCH_ROOT}/../nvidia/cu13/lib)
+foreach(dir ${TESSERA_TORCH_ROOT}/../nvidia/cu13/lib ${TESSERA_TORCH_ROOT}/../nvidia/cudnn/lib
+    ${TESSERA_TORCH_ROOT}/../nvidia/cusparselt/lib ${TESSERA_TORCH_ROOT}/../nvidia/nccl/lib
+    ${TESSERA_TORCH_ROOT}/../nvidia/nvshmem/lib)
   if(EXISTS ${dir})
     get_filename_component(dir ${dir} REALPATH)
     list(APPEND torch_lib_dirs ${dir})
@@ -47,6 +50,19 @@ target_link_libraries(libtorch INTERFACE
 foreach(dir ${torch_lib_dirs})
   target_link_options(libtorch INTERFACE "LINKER:-rpath,${dir}" "LINKER:-rpath-link,${dir}")
 endforeach()
+if(TESSERA_CUDA)
+  foreach(name torch_cuda c10_cuda)
+    if(NOT EXISTS ${TESSERA_TORCH_ROOT}/lib/lib${name}.so)
+      message(FATAL_ERROR "[setup] TESSERA_CUDA: no lib${name}.so in ${TESSERA_TORCH_ROOT}/lib: that LibTorch "
+        "is for CPUs only; run launch/setup.sh --cuda-build (to compile) or --cuda (to run as well)")
+    endif()
+  endforeach()
+  # Nothing of ours names a symbol of libtorch_cuda.so, which registers its operators when it is loaded:
+  # hence --no-as-needed. It needs libraries (cuFile, NVSHMEM) that only a machine with GPUs must have.
+  target_link_libraries(libtorch INTERFACE ${TESSERA_TORCH_ROOT}/lib/libtorch_cuda.so
+    ${TESSERA_TORCH_ROOT}/lib/libc10_cuda.so cuda_runtime)
+  target_link_options(libtorch INTERFACE LINKER:--no-as-needed,--allow-shlib-undefined)
+endif()
 # LibTorch brings fmt's headers, newer than the system's and found first; its library has no symbols
 # of theirs for us, so LibTorch code takes fmt as headers only.
 target_compile_definitions(libtorch INTERFACE FMT_HEADER_ONLY)

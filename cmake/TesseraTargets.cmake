@@ -1,14 +1,18 @@
-# tessera_library(NAME [LINK ...] [TORCH]) : a static library of every .cpp in the current folder.
+# tessera_library(NAME [LINK ...] [TORCH]) : a static library of every .cpp in the current folder. Names
+#   choose between twins: cuda_*.cpp, nccl_*.cpp and *.cu are built with TESSERA_CUDA, no_*.cpp without.
 # tessera_test(NAME LIBS ... [RANKS n ...] [QUICK]) : a GoogleTest binary from NAME.cpp.
 #   Without RANKS it runs as one process (threads stand for ranks). With RANKS it runs under mpirun
 #   once for each count, and its main is tests/support/mpi_main.cpp.
 
 add_library(tessera_warnings INTERFACE)
-target_compile_options(tessera_warnings INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Werror
-  -Wno-unknown-pragmas)
+target_compile_options(tessera_warnings INTERFACE $<$<COMPILE_LANGUAGE:CXX>:
+  -Wall -Wextra -Wpedantic -Wshadow -Werror -Wno-unknown-pragmas>)
+# No -Wpedantic for .cu files: what nvcc hands to the host compiler has line directives of GCC's own.
+target_compile_options(tessera_warnings INTERFACE $<$<COMPILE_LANGUAGE:CUDA>:
+  -Werror=all-warnings -Xcompiler=-Wall,-Wextra,-Wshadow,-Werror>)
 # GCC 12 sees overlapping copies in plain string concatenation (GCC bug 105651).
 if(CMAKE_CXX_COMPILER_ID STREQUAL GNU AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
-  target_compile_options(tessera_warnings INTERFACE -Wno-restrict)
+  target_compile_options(tessera_warnings INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-restrict>)
 endif()
 if(TESSERA_SANITIZE)
   target_compile_options(tessera_warnings INTERFACE -fsanitize=${TESSERA_SANITIZE} -fno-omit-frame-pointer)
@@ -18,6 +22,13 @@ endif()
 function(tessera_library name)
   cmake_parse_arguments(ARG "TORCH" "" "LINK" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)
+  if(TESSERA_CUDA)
+    file(GLOB cuda_sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cu)
+    list(APPEND sources ${cuda_sources})
+    list(FILTER sources EXCLUDE REGEX "/no_[^/]*$")
+  else()
+    list(FILTER sources EXCLUDE REGEX "/(cuda|nccl)_[^/]*$")
+  endif()
   if(NOT sources)  # headers only
     add_library(${name} INTERFACE)
     target_include_directories(${name} INTERFACE ${CMAKE_SOURCE_DIR}/src)

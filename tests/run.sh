@@ -39,7 +39,7 @@ check() {
 }
 
 formatted() {
-  find src tests benchmarks -name '*.h' -print0 -o -name '*.cpp' -print0 | xargs -0 clang-format --dry-run -Werror
+  find src tests benchmarks -name '*.h' -print0 -o -name '*.cpp' -print0 -o -name '*.cu' -print0 | xargs -0 clang-format --dry-run -Werror
 }
 scripts_clean() {
   shellcheck -x .ci/run launch/*.sh launch/train.sbatch tests/*.sh tests/*/*.sh benchmarks/*.sh docs/*.sh

@@ -1,0 +1,76 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <string>
+
+#include "parallel/device/stream.h"
+
+namespace tessera {
+
+// Where a rank computes: the host, or one GPU. Callers use memory, streams and events of a Device
+// without asking which of the two it is; on the host streams and events do nothing.
+class Device {
+ public:
+  // What a GPU does differently; the host has none.
+  class Gpu {
+   public:
+    virtual ~Gpu() = default;
+    virtual int index() const = 0;
+    virtual std::string name() const = 0;
+    virtual void set_current() const = 0;
+    virtual void synchronize() const = 0;
+    virtual Stream current_stream() const = 0;
+    virtual Stream new_stream(StreamPriority priority) const = 0;
+    virtual Event new_event() const = 0;
+  };
+
+  // The host.
+  Device() = default;
+
+  // GPU `index` of those that this process sees. UserError if there is none of that number, with
+  // the reason; and in a build without CUDA, always.
+  static Device cuda(int index);
+
+  // Number of GPUs that this process sees; 0 without a driver and in a build without CUDA.
+  static int cuda_count();
+  // Whether this program was built with CUDA.
+  static bool cuda_built();
+
+  bool is_cpu() const { return gpu_ == nullptr; }
+  at::Device torch_device() const;
+  // "cpu", or such as "cuda:0 (NVIDIA H200)".
+  std::string name() const { return gpu_ ? gpu_->name() : "cpu"; }
+
+  // Makes the device the calling thread's: each thread that computes calls it once.
+  void set_current() const {
+    if (gpu_) gpu_->set_current();
+  }
+
+  // Uninitialised memory of the device, that of the current stream; Error if it does not fit.
+  at::Tensor empty(at::IntArrayRef sizes, at::ScalarType dtype) const;
+  // Uninitialised host memory. For a GPU it is pinned: copies to and from it need no staging and
+  // run beside the host (non_blocking). On the host it is plain memory.
+  at::Tensor empty_pinned(at::IntArrayRef sizes, at::ScalarType dtype) const;
+
+  // The calling thread's stream: what it computes goes there.
+  Stream current_stream() const { return gpu_ ? gpu_->current_stream() : Stream(); }
+  // A stream beside it, from a pool of 32 per priority that LibTorch keeps: more share.
+  Stream new_stream(StreamPriority priority = StreamPriority::kNormal) const {
+    return gpu_ ? gpu_->new_stream(priority) : Stream();
+  }
+  Event new_event() const { return gpu_ ? gpu_->new_event() : Event(); }
+
+  // The host waits for all that was started on the device.
+  void synchronize() const {
+    if (gpu_) gpu_->synchronize();
+  }
+
+ private:
+  explicit Device(std::shared_ptr<const Gpu> gpu) : gpu_(std::move(gpu)) {}
+
+  std::shared_ptr<const Gpu> gpu_;
+};
+
+}  // namespace tessera
