@@ -15,20 +15,32 @@ std::string shape_text(at::IntArrayRef sizes) {
   return fmt::format("[{}]", fmt::join(sizes.begin(), sizes.end(), ", "));
 }
 
-}  // namespace
-
-void check_contiguous_cpu(const char* kernel, std::initializer_list<Argument> arguments) {
+void check_contiguous_on(const char* kernel, std::initializer_list<Argument> arguments,
+                         at::Device device) {
   for (const auto& [name, tensor] : arguments) {
     if (!tensor.defined())
       fail("kernels", "{}: {} is undefined; it must be a tensor", kernel, name);
-    if (!tensor.device().is_cpu()) {
-      fail("kernels", "{}: {} is on {}; it must be on cpu", kernel, name, tensor.device().str());
+    if (tensor.device() != device) {
+      fail("kernels", "{}: {} is on {}; it must be on {}", kernel, name, tensor.device().str(),
+           device.str());
     }
     if (!tensor.is_contiguous()) {
       fail("kernels", "{}: {} {} has strides {}; it must be contiguous", kernel, name,
            shape_text(tensor.sizes()), shape_text(tensor.strides()));
     }
   }
+}
+
+}  // namespace
+
+void check_contiguous_cpu(const char* kernel, std::initializer_list<Argument> arguments) {
+  check_contiguous_on(kernel, arguments, at::kCPU);
+}
+
+void check_contiguous(const char* kernel, std::initializer_list<Argument> arguments) {
+  const at::Tensor& first = arguments.begin()->tensor;
+  const bool on_gpu = first.defined() && first.is_cuda();
+  check_contiguous_on(kernel, arguments, on_gpu ? first.device() : at::Device(at::kCPU));
 }
 
 void check_dtype(const char* kernel, Argument argument, at::ScalarType expected) {

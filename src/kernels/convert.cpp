@@ -1,6 +1,7 @@
 // Conversion and accumulation across floating types.
 #include "base/error.h"
 #include "kernels/checks.h"
+#include "kernels/cuda_kernels.h"
 #include "kernels/kernels.h"
 #include "kernels/parallel.h"
 
@@ -80,15 +81,19 @@ namespace {
 
 using RangeKernel = void (*)(at::ScalarType, void*, at::ScalarType, const void*, int64_t, int64_t);
 
-void run_flat(const char* name, RangeKernel kernel, const at::Tensor& dst, const at::Tensor& src) {
-  check_contiguous_cpu(name, {{"dst", dst}, {"src", src}});
+void check_flat(const char* name, const at::Tensor& dst, const at::Tensor& src) {
+  check_contiguous(name, {{"dst", dst}, {"src", src}});
   check_numel(name, {"src", src}, dst.numel());
-  void* out = dst.data_ptr();
-  const void* in = src.const_data_ptr();
-  if (out == in && dst.numel() > 0 && dst.scalar_type() != src.scalar_type()) {
+  const bool one_memory = dst.const_data_ptr() == src.const_data_ptr();
+  if (one_memory && dst.numel() > 0 && dst.scalar_type() != src.scalar_type()) {
     fail("kernels", "{}: dst ({}) and src ({}) are one memory; they may share it only in one dtype",
          name, c10::toString(dst.scalar_type()), c10::toString(src.scalar_type()));
   }
+}
+
+void run_flat(RangeKernel kernel, const at::Tensor& dst, const at::Tensor& src) {
+  void* out = dst.data_ptr();
+  const void* in = src.const_data_ptr();
   for_ranges(dst.numel(), kGrainElements, [&](int64_t begin, int64_t end) {
     kernel(dst.scalar_type(), out, src.scalar_type(), in, begin, end);
   });
@@ -100,11 +105,15 @@ HWY_EXPORT(convert_target);
 HWY_EXPORT(add_into_target);
 
 void convert(const at::Tensor& dst, const at::Tensor& src) {
-  run_flat("convert", HWY_DYNAMIC_DISPATCH(convert_target), dst, src);
+  check_flat("convert", dst, src);
+  if (dst.is_cuda()) return cuda::convert(dst, src);
+  run_flat(HWY_DYNAMIC_DISPATCH(convert_target), dst, src);
 }
 
 void add_into(const at::Tensor& dst, const at::Tensor& src) {
-  run_flat("add_into", HWY_DYNAMIC_DISPATCH(add_into_target), dst, src);
+  check_flat("add_into", dst, src);
+  if (dst.is_cuda()) return cuda::add_into(dst, src);
+  run_flat(HWY_DYNAMIC_DISPATCH(add_into_target), dst, src);
 }
 
 }  // namespace tessera::kernels

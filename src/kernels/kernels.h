@@ -81,4 +81,8 @@ void add_into(const at::Tensor& dst, const at::Tensor& src);
 void sum_ranks(void* out, at::ScalarType out_dtype, const void* const* src,
                at::ScalarType src_dtype, int count, int64_t numel);
 
+// The same for tensors of any device: out [n] <- the sum of in's slices, in [count * n], in their
+// order.
+void sum_slices(const at::Tensor& out, const at::Tensor& in);
+
 }  // namespace tessera::kernels

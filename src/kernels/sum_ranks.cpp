@@ -1,6 +1,9 @@
 // Sums over ranks, in the order of the ranks.
+#include <vector>
+
 #include "base/error.h"
 #include "kernels/checks.h"
+#include "kernels/cuda_kernels.h"
 #include "kernels/kernels.h"
 #include "kernels/parallel.h"
 
@@ -67,20 +70,47 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace tessera::kernels {
 
+namespace {
+
+void check_sum_dtypes(const char* kernel, at::ScalarType out, at::ScalarType in) {
+  const bool half = in == at::kBFloat16 || in == at::kHalf;
+  if (out != in && !(half && out == at::kFloat)) {
+    fail("kernels", "{}: {} into {}; the dtypes must be equal, or a half into Float", kernel,
+         c10::toString(in), c10::toString(out));
+  }
+}
+
+}  // namespace
+
 HWY_EXPORT(sum_ranks_target);
 
 void sum_ranks(void* out, at::ScalarType out_dtype, const void* const* src,
                at::ScalarType src_dtype, int count, int64_t numel) {
   if (count < 1) fail("kernels", "sum_ranks: count is {}; it must be at least 1", count);
-  const bool half = src_dtype == at::kBFloat16 || src_dtype == at::kHalf;
-  if (out_dtype != src_dtype && !(half && out_dtype == at::kFloat)) {
-    fail("kernels", "sum_ranks: {} into {}; the dtypes must be equal, or a half into Float",
-         c10::toString(src_dtype), c10::toString(out_dtype));
-  }
+  check_sum_dtypes("sum_ranks", out_dtype, src_dtype);
   const auto kernel = HWY_DYNAMIC_DISPATCH(sum_ranks_target);
   for_ranges(numel, kGrainElements, [&](int64_t begin, int64_t end) {
     kernel(out, out_dtype, src, src_dtype, count, begin, end);
   });
+}
+
+void sum_slices(const at::Tensor& out, const at::Tensor& in) {
+  check_contiguous("sum_slices", {{"out", out}, {"in", in}});
+  check_sum_dtypes("sum_slices", out.scalar_type(), in.scalar_type());
+  const int64_t numel = out.numel();
+  const int64_t slices = numel == 0 ? 0 : in.numel() / numel;
+  if (slices * numel != in.numel() || (numel > 0 && slices == 0)) {
+    fail("kernels", "sum_slices: in has {} elements; it must have a multiple of out's {}",
+         in.numel(), numel);
+  }
+  if (out.is_cuda()) return cuda::sum_slices(out, in);
+  if (numel == 0) return;
+  const auto* first = static_cast<const char*>(in.const_data_ptr());
+  std::vector<const void*> sources;
+  for (int64_t k = 0; k < slices; ++k)
+    sources.push_back(first + k * numel * static_cast<int64_t>(in.element_size()));
+  sum_ranks(out.data_ptr(), out.scalar_type(), sources.data(), in.scalar_type(),
+            static_cast<int>(slices), numel);
 }
 
 }  // namespace tessera::kernels

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "kernels/checks.h"
+#include "kernels/cuda_kernels.h"
 #include "kernels/kernels.h"
 #include "kernels/parallel.h"
 
@@ -74,7 +75,8 @@ constexpr int64_t kBlock = 1 << 16;  // elements whose squares are summed by one
 HWY_EXPORT(sum_squares_target);
 
 double sum_squares(const at::Tensor& x) {
-  check_contiguous_cpu("sum_squares", {{"x", x}});
+  check_contiguous("sum_squares", {{"x", x}});
+  if (x.is_cuda()) return cuda::sum_squares(x).item<double>();
   const int64_t numel = x.numel();
   std::vector<double> sums(static_cast<size_t>((numel + kBlock - 1) / kBlock));
   const auto kernel = HWY_DYNAMIC_DISPATCH(sum_squares_target);

@@ -76,6 +76,26 @@ TEST_P(FlatKernels, SumRanksRefusesBadArguments) {
   EXPECT_MESSAGE(sum_ranks(x.data_ptr(), at::kInt, sources, at::kInt, 1, 4), "Int");
 }
 
+TEST_P(FlatKernels, SumSlicesIsSumRanksOfTheSlices) {
+  for (const auto& [src, out] : {std::pair{at::kBFloat16, at::kFloat},
+                                 {at::kHalf, at::kFloat},
+                                 {at::kFloat, at::kFloat},
+                                 {at::kBFloat16, at::kBFloat16}}) {
+    for (const int64_t numel : {1, 17, 1003}) {
+      const auto in = randn({3, numel}, src);
+      const auto result = guarded({numel}, out);
+      sum_slices(result, in);
+      EXPECT_TRUE(at::equal(result, sum_in_order({in[0], in[1], in[2]}, out))) << src << numel;
+    }
+  }
+  const auto empty = at::empty({0});
+  sum_slices(empty, empty);
+  EXPECT_MESSAGE(sum_slices(at::empty({3}), at::empty({7})),
+                 "sum_slices: in has 7 elements; it must have a multiple of out's 3");
+  EXPECT_MESSAGE(sum_slices(at::empty({3}), at::empty({0})), "in has 0 elements");
+  EXPECT_MESSAGE(sum_slices(at::empty({3}, at::kDouble), at::empty({6})), "Float into Double");
+}
+
 TEST_P(FlatKernels, ConvertIsAtens) {
   const auto hard = hard_floats();
   for (const auto from : kAllTypes) {
