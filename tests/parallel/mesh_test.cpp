@@ -51,6 +51,7 @@ class FarCommunicator final : public Communicator {
     return std::make_unique<FarCommunicator>(inner_->split(color, key, std::move(name)));
   }
   void abort(const std::string& reason) override { inner_->abort(reason); }
+  const std::shared_ptr<AbortState>& abort_state() const override { return inner_->abort_state(); }
 
  private:
   std::unique_ptr<Communicator> inner_;

@@ -58,6 +58,7 @@ class Counting : public Communicator {
     return std::make_unique<Counting>(inner_->split(color, key, std::move(name)), steps_, false);
   }
   void abort(const std::string& reason) override { inner_->abort(reason); }
+  const std::shared_ptr<AbortState>& abort_state() const override { return inner_->abort_state(); }
 
  private:
   Communicator& counted() {

@@ -7,6 +7,8 @@
 
 namespace tessera {
 
+class AbortState;
+
 enum class ReduceOp { kSum, kMax, kMin };
 
 // A collective that has been started. Destroying it without waiting is allowed: the operation still
@@ -17,14 +19,18 @@ class Work {
    public:
     virtual ~State() = default;
     virtual void block() = 0;  // returns when done; throws what the operation threw
+    virtual void wait() { block(); }
     virtual bool done() const = 0;
   };
 
   Work() = default;  // already done
   explicit Work(std::shared_ptr<State> state) : state_(std::move(state)) {}
 
-  // Orders the caller's stream after the operation. On CPU tensors this waits.
-  void wait() { block(); }
+  // Orders the caller's current stream after the operation; the host does not wait. On CPU tensors
+  // it waits: the host is their stream. Throws if the operation is known to have failed.
+  void wait() {
+    if (state_) state_->wait();
+  }
   // Waits on the host. Throws if the operation failed, timed out or was aborted.
   void block() {
     if (state_) state_->block();
@@ -40,10 +46,11 @@ class Work {
 // Operations of different communicators may overlap. A communicator is used by one thread at a
 // time.
 //
-// Tensors are contiguous CPU tensors of fp64, fp32, bf16, fp16, int64, int32 or uint8; counts and
-// dtypes come from them. Neither inputs nor outputs may be touched until the Work is done.
-// Reductions add up in fixed rank order, bf16/fp16 in fp32 with one rounding at the end, so results
-// are bitwise the same on all ranks and in every run.
+// Tensors are contiguous tensors of fp64, fp32, bf16, fp16, int64, int32 or uint8, on the CPU or,
+// where the backend has one, on device(); counts and dtypes come from them. Neither inputs nor
+// outputs may be touched until the Work is done. Reductions of CPU tensors add up in fixed rank
+// order, bf16/fp16 in fp32 with one rounding at the end, so results are bitwise the same on all
+// ranks and in every run; those of a GPU see nccl_communicator.h.
 //
 // Errors: UserError never; Error when arguments do not fit (message names both numbers), when a
 // peer failed (abort), or when a wait exceeds the time-out.
@@ -54,6 +61,9 @@ class Communicator {
   int rank() const { return rank_; }
   int size() const { return size_; }
   const std::string& name() const { return name_; }
+
+  // The device whose tensors can travel besides the CPU's.
+  virtual at::Device device() const { return at::kCPU; }
 
   // Whether all ranks share one node's memory. Found when the group was made; does not communicate.
   virtual bool on_one_node() const { return true; }
@@ -90,6 +100,9 @@ class Communicator {
   // Ends every pending and later operation of this world with an error that holds `reason`, on all
   // ranks that can be reached, without waiting for anyone. Safe to call from any thread.
   virtual void abort(const std::string& reason) = 0;
+
+  // The flag that abort() raises, for backends that stand on this one.
+  virtual const std::shared_ptr<AbortState>& abort_state() const = 0;
 
  protected:
   Communicator(int rank, int size, std::string name)

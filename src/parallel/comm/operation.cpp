@@ -36,9 +36,10 @@ void check_tensor(const Communicator& group, const char* what, const char* argum
                   const at::Tensor& tensor) {
   if (!tensor.defined())
     fail(kSubsystem, "{}: {}: tensor `{}` is undefined", group.name(), what, argument);
-  if (!tensor.device().is_cpu())
-    fail(kSubsystem, "{}: {}: `{}` lies on {}; this communicator takes CPU tensors", group.name(),
-         what, argument, tensor.device().str());
+  if (!tensor.device().is_cpu() && tensor.device() != group.device())
+    fail(kSubsystem, "{}: {}: `{}` lies on {}; this communicator takes tensors of {}{}",
+         group.name(), what, argument, tensor.device().str(), group.device().str(),
+         group.device().is_cpu() ? "" : " and cpu");
   if (!known(tensor.scalar_type()))
     fail(kSubsystem,
          "{}: {}: `{}` has dtype {}; Double, Float, BFloat16, Half, Long, Int and Byte can travel",
@@ -46,6 +47,13 @@ void check_tensor(const Communicator& group, const char* what, const char* argum
   if (!tensor.is_contiguous())
     fail(kSubsystem, "{}: {}: `{}` of {} elements is not contiguous; pass tensor.contiguous()",
          group.name(), what, argument, tensor.numel());
+}
+
+void check_same_device(const Communicator& group, const char* what, const at::Tensor& out,
+                       const at::Tensor& in) {
+  if (out.device() != in.device())
+    fail(kSubsystem, "{}: {}: out lies on {}, in on {}; they must lie on one device", group.name(),
+         what, out.device().str(), in.device().str());
 }
 
 void check_same_dtype(const Communicator& group, const char* what, const at::Tensor& out,
@@ -154,6 +162,7 @@ Operation all_gather_operation(const Communicator& group, at::Tensor out, at::Te
   constexpr const char* kWhat = "all_gather";
   check_tensor(group, kWhat, "out", out);
   check_tensor(group, kWhat, "in", in);
+  check_same_device(group, kWhat, out, in);
   check_same_dtype(group, kWhat, out, in);
   check_slices(group, kWhat, "out", out.numel(), "in", in.numel());
   const int64_t count = in.numel();
@@ -167,6 +176,7 @@ Operation reduce_scatter_operation(const Communicator& group, at::Tensor out, at
   constexpr const char* kWhat = "reduce_scatter";
   check_tensor(group, kWhat, "out", out);
   check_tensor(group, kWhat, "in", in);
+  check_same_device(group, kWhat, out, in);
   if (!(is_half(in.scalar_type()) && out.scalar_type() == at::kFloat))
     check_same_dtype(group, kWhat, out, in);
   check_slices(group, kWhat, "in", in.numel(), "out", out.numel());
@@ -198,6 +208,7 @@ Operation all_to_all_operation(const Communicator& group, at::Tensor out, at::Te
   constexpr const char* kWhat = "all_to_all";
   check_tensor(group, kWhat, "out", out);
   check_tensor(group, kWhat, "in", in);
+  check_same_device(group, kWhat, out, in);
   check_same_dtype(group, kWhat, out, in);
   if (out.numel() != in.numel() || in.numel() % group.size() != 0)
     fail(kSubsystem,

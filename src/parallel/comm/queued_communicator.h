@@ -25,13 +25,13 @@ class QueuedCommunicator : public Communicator {
   Work recv(at::Tensor tensor, int source) override;
   Work barrier() override;
   void abort(const std::string& reason) override;
+  const std::shared_ptr<AbortState>& abort_state() const override { return abort_; }
 
  protected:
   QueuedCommunicator(int rank, int size, std::string name, std::chrono::milliseconds timeout,
                      std::shared_ptr<Transport> transport, std::shared_ptr<AbortState> abort);
 
   std::chrono::milliseconds timeout() const { return timeout_; }
-  const std::shared_ptr<AbortState>& abort_state() const { return abort_; }
 
  private:
   std::chrono::milliseconds timeout_;

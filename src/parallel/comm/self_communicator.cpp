@@ -46,6 +46,7 @@ class SelfCommunicator final : public Communicator {
   }
 
   void abort(const std::string& reason) override { abort_->raise(reason); }
+  const std::shared_ptr<AbortState>& abort_state() const override { return abort_; }
 
  private:
   Work run(const Operation& op) {

@@ -9,14 +9,26 @@ Watch::Watch(const std::string& group, int rank, const Operation& op,
              const std::atomic<bool>& closing)
     : group_(group),
       rank_(rank),
-      op_(op),
+      op_(&op),
+      timeout_(timeout),
+      deadline_(std::chrono::steady_clock::now() + timeout),
+      abort_(abort),
+      closing_(closing) {}
+
+Watch::Watch(const std::string& group, int rank, const char* what,
+             std::chrono::milliseconds timeout, const AbortState& abort,
+             const std::atomic<bool>& closing)
+    : group_(group),
+      rank_(rank),
+      what_(what),
       timeout_(timeout),
       deadline_(std::chrono::steady_clock::now() + timeout),
       abort_(abort),
       closing_(closing) {}
 
 std::string Watch::head() const {
-  return fmt::format("[comm] {}: {} #{} on rank {}", group_, op_.text(), op_.sequence, rank_);
+  if (op_ == nullptr) return fmt::format("[comm] {}: {} on rank {}", group_, what_, rank_);
+  return fmt::format("[comm] {}: {} #{} on rank {}", group_, op_->text(), op_->sequence, rank_);
 }
 
 void Watch::raise(const std::string& waiting_for) const {

@@ -15,6 +15,9 @@ class Watch {
  public:
   Watch(const std::string& group, int rank, const Operation& op, std::chrono::milliseconds timeout,
         const AbortState& abort, const std::atomic<bool>& closing);
+  // For a wait of the group that is no operation of the caller's; `what` names it.
+  Watch(const std::string& group, int rank, const char* what, std::chrono::milliseconds timeout,
+        const AbortState& abort, const std::atomic<bool>& closing);
 
   // Throws an Error that names group, operation, sequence number, rank and, at a time-out, what
   // `waiting_for()` (a string) says.
@@ -33,7 +36,8 @@ class Watch {
 
   const std::string& group_;
   int rank_;
-  const Operation& op_;
+  const Operation* op_ = nullptr;  // null: what_ says it
+  const char* what_ = "";
   std::chrono::milliseconds timeout_;
   std::chrono::steady_clock::time_point deadline_;
   const AbortState& abort_;
