@@ -3,7 +3,9 @@
 # downloaded twice.
 #
 #   launch/setup.sh            Debian packages, and LibTorch for CPUs in deps/libtorch (545 MB of downloads)
-#   launch/setup.sh --cuda     LibTorch with CUDA (2.5 GB more)
+#   launch/setup.sh --cuda     LibTorch with CUDA and all that it loads (2.5 GB more)
+#   launch/setup.sh --cuda-build  only what compiling and linking for CUDA needs (510 MB of disk, no more
+#                              downloads); nvcc, the CUDA headers and NCCL are the system's
 #   launch/setup.sh --peers    also PyTorch and transformers for the live comparisons and benchmarks,
 #                              as a Python environment in deps/peers (3 GB of downloads)
 #
@@ -25,13 +27,15 @@ packages=(
   clang-format:clang-format shellcheck:shellcheck  # style checks of tests/run.sh
 )
 
-usage() { sed -n '2,13s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; }
+usage() { sed -n '2,15s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; }
 
 flavour=cpu
+cuda_build=false
 peers=false
 for argument in "$@"; do
   case $argument in
     --cuda) flavour=cuda ;;
+    --cuda-build) cuda_build=true ;;
     --peers) peers=true ;;
     -h | --help) usage; exit 0 ;;
     *) usage >&2; die "unknown argument '$argument'" ;;
@@ -127,6 +131,23 @@ install_libtorch() {
   mv "$target.partial" "$target"
 }
 
+# The CUDA part of LibTorch without the libraries that it loads: enough to link with. It lies in the
+# wheel that the CPU flavour was unpacked from, and is added to the same folder.
+install_cuda_build() {
+  local lib=${TESSERA_TORCH_ROOT:-$deps/libtorch/torch}/lib list=$root/launch/requirements-libtorch.txt
+  if [[ -e $lib/libtorch_cuda.so && -e $lib/libc10_cuda.so ]]; then
+    say "LibTorch's CUDA part: $lib"
+    return
+  fi
+  [[ -z ${TESSERA_TORCH_ROOT:-} ]] || die "TESSERA_TORCH_ROOT is $TESSERA_TORCH_ROOT, a LibTorch without CUDA"
+  fetch_wheels "$list"
+  rm -rf "$deps/libtorch.cuda"
+  step "  unpacking LibTorch's CUDA part into deps/libtorch" \
+    python3 "$root/launch/unpack_wheels.py" cuda-build "$deps/libtorch.cuda" "$deps/wheels" "$list"
+  mv "$deps"/libtorch.cuda/torch/lib/*.so "$lib"
+  rm -rf "$deps/libtorch.cuda"
+}
+
 install_peers() {
   local target=$deps/peers list=$root/launch/requirements-peers.txt stamp
   stamp=$(stamp_of "$list")
@@ -150,5 +171,6 @@ exec 9>"$deps/.lock"
 flock --nonblock 9 || { say "another set-up is running; waiting for it"; flock 9; }
 install_packages
 install_libtorch
+if $cuda_build; then install_cuda_build; fi
 if $peers; then install_peers; fi
 say "Set-up is complete."

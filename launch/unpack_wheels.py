@@ -1,6 +1,6 @@
 """Unpacks the C++ part of PyTorch's wheels: headers and shared libraries, as launch/setup.sh lays them out.
 
-usage: unpack_wheels.py cpu|cuda OUT_DIR WHEEL_DIR REQUIREMENTS...
+usage: unpack_wheels.py cpu|cuda|cuda-build OUT_DIR WHEEL_DIR REQUIREMENTS...
 
 Takes exactly the versions that the requirements files pin, whatever else lies in WHEEL_DIR.
 """
@@ -23,6 +23,7 @@ KEEP = {
         "nvidia/*/lib/libcupti.so*",
         "*.dist-info/*",
     ],
+    "cuda-build": ["torch/lib/libc10_cuda.so", "torch/lib/libtorch_cuda.so"],
     "cuda": ["torch/include/*", "torch/lib/*.so*", "nvidia/*/include/*", "nvidia/*/lib/*", "*.dist-info/*"],
 }
 DROP = ["*/libtorch_python.so*", "*/libshm*", "*.py"]

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "config/fields.h"
 #include "config/load.h"
+#include "parallel/device/cuda_support.h"
 
 namespace tessera {
 namespace {
@@ -234,6 +235,22 @@ void check_loss_scale(const PrecisionSection& p) {
   }
 }
 
+// The parts for GPUs are there, in builds with CUDA, but no run goes through all of them yet.
+[[noreturn]] void refuse_cuda() {
+  constexpr const char* kRule = "training computes on cpu only so far; set device: cpu";
+  if (!built_with_cuda()) {
+    fail_user("config",
+              "device: cuda; {} (and this program was built without CUDA: `cmake --preset cuda` "
+              "builds what there is for GPUs)",
+              kRule);
+  }
+  const int gpus = visible_gpus();
+  fail_user("config", "device: cuda; {} (this program was built with CUDA, and {})", kRule,
+            gpus > 0 ? fmt::format("this process sees {} GPUs", gpus)
+                     : "this process sees no GPU: nvidia-smi must list one, and "
+                       "CUDA_VISIBLE_DEVICES must not hide it");
+}
+
 void check_memory(const Config& c) {
   if (c.memory.recompute != Recompute::kFull && c.memory.recompute_every != 1) {
     fail_user("config",
@@ -257,9 +274,7 @@ void check_memory(const Config& c) {
 }
 
 void check_run(const Config& c) {
-  if (c.device != "cpu") {
-    fail_user("config", "device: {}; this build computes on cpu only", c.device);
-  }
+  if (c.device == "cuda") refuse_cuda();
   if (c.training.micro_batch_size > c.training.global_batch_size) {
     fail_user("config",
               "training.micro_batch_size: {}; must be at most training.global_batch_size {}: the "

@@ -40,7 +40,7 @@ TEST(Check, RefusesCombinations) {
        {"parallel.reshard_after_forward: 2", "zero 0"}},
       {{"parallel.reduce_per_micro_batch=true", "parallel.zero=1"},
        {"parallel.reduce_per_micro_batch: true", "zero 1", "set zero: 2"}},
-      {{"device=cuda"}, {"device: cuda; this build computes on cpu only"}},
+      {{"device=cuda"}, {"device: cuda; training computes on cpu only so far; set device: cpu"}},
       {{"precision.reduce=bf16_wire", "precision.params=fp64"}, {"fp64"}},
       {{"precision.output=fp32", "precision.params=fp64"}, {"fp64"}},
       {{"precision.buffers=bf16", "precision.params=fp64"}, {"precision.buffers", "fp64"}},

@@ -5,6 +5,7 @@
 #include <cuda_runtime_api.h>
 
 #include "base/error.h"
+#include "parallel/device/cuda_support.h"
 #include "parallel/device/device.h"
 
 namespace tessera {
@@ -130,14 +131,14 @@ Device Device::cuda(int index) {
   return Device(std::make_shared<CudaDevice>(index));
 }
 
-int Device::cuda_count() {
+int visible_gpus() {
   int count = 0;
   if (cudaGetDeviceCount(&count) == cudaSuccess) return count;
   static_cast<void>(cudaGetLastError());
   return 0;
 }
 
-bool Device::cuda_built() {
+bool built_with_cuda() {
   return true;
 }
 

@@ -33,11 +33,6 @@ class Device {
   // the reason; and in a build without CUDA, always.
   static Device cuda(int index);
 
-  // Number of GPUs that this process sees; 0 without a driver and in a build without CUDA.
-  static int cuda_count();
-  // Whether this program was built with CUDA.
-  static bool cuda_built();
-
   bool is_cpu() const { return gpu_ == nullptr; }
   at::Device torch_device() const;
   // "cpu", or such as "cuda:0 (NVIDIA H200)".

@@ -1,5 +1,6 @@
 // The twin of cuda_device.cpp in builds without CUDA.
 #include "base/error.h"
+#include "parallel/device/cuda_support.h"
 #include "parallel/device/device.h"
 
 namespace tessera {
@@ -11,11 +12,11 @@ Device Device::cuda(int index) {
             index);
 }
 
-int Device::cuda_count() {
+int visible_gpus() {
   return 0;
 }
 
-bool Device::cuda_built() {
+bool built_with_cuda() {
   return false;
 }
 

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "parallel/device/cuda_support.h"
 
 namespace tessera {
 namespace {
@@ -80,15 +81,15 @@ TEST(Device, MemoryThatIsNotToBeHadIsAnErrorThatNamesDeviceAndBytes) {
 }
 
 TEST(Device, AGpuThatThisProcessDoesNotSeeIsAUserError) {
-  const int beyond = Device::cuda_count();
+  const int beyond = visible_gpus();
   try {
     Device::cuda(beyond);
     FAIL() << "no error";
   } catch (const UserError& error) {
     const std::string text = error.what();
-    const std::string reason = !Device::cuda_built() ? "built without CUDA; configure with `cmake"
-                               : beyond == 0         ? "this process sees no GPU"
-                                                     : "this process sees";
+    const std::string reason = !built_with_cuda() ? "built without CUDA; configure with `cmake"
+                               : beyond == 0      ? "this process sees no GPU"
+                                                  : "this process sees";
     EXPECT_EQ(text.find(fmt::format("[device] cuda:{}: ", beyond)), 0U) << text;
     EXPECT_NE(text.find(reason), std::string::npos) << text;
   }
