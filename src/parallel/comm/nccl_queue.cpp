@@ -57,7 +57,14 @@ class NcclQueue::Task final : public Work::State {
     queue_->device_.current_stream().wait(done_event);
   }
   void block() override { queue_->block(*this); }
-  bool done() const override { return done_event.passed(); }
+  // A GPU that reports an error runs nothing any more; block() says what it was.
+  bool done() const override {
+    try {
+      return done_event.passed();
+    } catch (const Error&) {
+      return true;
+    }
+  }
 
   // The queue lets go of this one's tensors while others may hold the task.
   void let_go() {
@@ -105,12 +112,12 @@ Work NcclQueue::submit(Operation op) {
   const Watch watch = watch_of(task->operation);
   try {
     start(*task, watch);
-  } catch (const Error& e) {
-    give_up(e.what());
-    throw;
   } catch (const std::exception& e) {
-    const auto error = fmt::format("{} failed: {}", watch.head(), e.what());
+    const bool ours = dynamic_cast<const Error*>(&e) != nullptr;
+    const std::string error =
+        ours ? e.what() : fmt::format("{} failed: {}", watch.head(), e.what());
     give_up(error);
+    drain();  // part of it may be on its way, and whoever called may free the memory now
     throw Error(error);
   }
   std::lock_guard lock(mutex_);
@@ -195,7 +202,7 @@ std::unique_ptr<NcclHandle> NcclQueue::split(int color, int key) {
 void NcclQueue::block(Task& task) {
   const Watch watch = watch_of(task.operation);
   try {
-    for (int round = 0; !task.done(); ++round) {
+    for (int round = 0; !task.done_event.passed(); ++round) {
       check_usable(watch);
       watch.check(
           [] { return "it has not ended on the GPU: a rank did not start it, or is late"; });
@@ -205,8 +212,7 @@ void NcclQueue::block(Task& task) {
     }
   } catch (const std::exception& e) {
     give_up(e.what());
-    // Whoever called may free the memory now.
-    drain();
+    drain();  // as in submit()
     throw Error(e.what());
   }
   check_usable(watch);  // the event of an aborted operation passes as well
@@ -224,7 +230,7 @@ void NcclQueue::check_usable(const Watch& watch) {
 
 void NcclQueue::release_finished() {
   std::lock_guard lock(mutex_);
-  while (!running_.empty() && running_.front()->done()) {
+  while (!running_.empty() && running_.front()->done_event.passed()) {
     running_.front()->let_go();
     running_.pop_front();
     oldest_since_ = Clock::now();
