@@ -15,8 +15,10 @@ std::string shape_text(at::IntArrayRef sizes) {
   return fmt::format("[{}]", fmt::join(sizes.begin(), sizes.end(), ", "));
 }
 
-void check_contiguous_on(const char* kernel, std::initializer_list<Argument> arguments,
-                         at::Device device) {
+}  // namespace
+
+void check_contiguous_on(const char* kernel, at::Device device,
+                         std::initializer_list<Argument> arguments) {
   for (const auto& [name, tensor] : arguments) {
     if (!tensor.defined())
       fail("kernels", "{}: {} is undefined; it must be a tensor", kernel, name);
@@ -31,16 +33,14 @@ void check_contiguous_on(const char* kernel, std::initializer_list<Argument> arg
   }
 }
 
-}  // namespace
-
 void check_contiguous_cpu(const char* kernel, std::initializer_list<Argument> arguments) {
-  check_contiguous_on(kernel, arguments, at::kCPU);
+  check_contiguous_on(kernel, at::kCPU, arguments);
 }
 
 void check_contiguous(const char* kernel, std::initializer_list<Argument> arguments) {
   const at::Tensor& first = arguments.begin()->tensor;
   const bool on_gpu = first.defined() && first.is_cuda();
-  check_contiguous_on(kernel, arguments, on_gpu ? first.device() : at::Device(at::kCPU));
+  check_contiguous_on(kernel, on_gpu ? first.device() : at::Device(at::kCPU), arguments);
 }
 
 void check_dtype(const char* kernel, Argument argument, at::ScalarType expected) {

@@ -15,8 +15,10 @@ struct Argument {
 
 // Each throws an Error that names the kernel, the argument, its value and what is expected.
 void check_contiguous_cpu(const char* kernel, std::initializer_list<Argument> arguments);
-// As above, for kernels that GPUs have as well: all on the CPU, or all on one GPU.
+// For kernels that GPUs have as well: all on the CPU, or all on one GPU.
 void check_contiguous(const char* kernel, std::initializer_list<Argument> arguments);
+void check_contiguous_on(const char* kernel, at::Device device,
+                         std::initializer_list<Argument> arguments);
 void check_dtype(const char* kernel, Argument argument, at::ScalarType expected);
 void check_dtype_in(const char* kernel, Argument argument,
                     std::initializer_list<at::ScalarType> allowed);

@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "kernels/checks.h"
+#include "kernels/cuda_kernels.h"
 #include "kernels/kernels.h"
 #include "kernels/parallel.h"
 
@@ -145,15 +146,15 @@ namespace {
 // logits [N, V_local], the fp32 (fp64) numbers [N] beside them, and targets [N] if defined.
 void check_rows(const char* kernel, const at::Tensor& logits,
                 std::initializer_list<Argument> numbers, const at::Tensor& targets) {
-  check_contiguous_cpu(kernel, {{"logits", logits}});
-  check_contiguous_cpu(kernel, numbers);
+  check_contiguous(kernel, {{"logits", logits}});
+  check_contiguous_on(kernel, logits.device(), numbers);
   check_dim(kernel, {"logits", logits}, 2);
   for (const Argument& number : numbers) {
     check_shape(kernel, number, {logits.size(0)});
     check_dtype(kernel, number, wide_dtype(logits.scalar_type()));
   }
   if (!targets.defined()) return;
-  check_contiguous_cpu(kernel, {{"targets", targets}});
+  check_contiguous_on(kernel, logits.device(), {{"targets", targets}});
   check_shape(kernel, {"targets", targets}, {logits.size(0)});
   check_dtype(kernel, {"targets", targets}, at::kLong);
 }
@@ -166,6 +167,7 @@ HWY_EXPORT(gradient_target);
 
 void cross_entropy_max(const at::Tensor& logits, const at::Tensor& row_max) {
   check_rows("cross_entropy_max", logits, {{"row_max", row_max}}, {});
+  if (logits.is_cuda()) return cuda::cross_entropy_max(logits, row_max);
   const auto kernel = HWY_DYNAMIC_DISPATCH(max_target);
   for_ranges(logits.size(0), grain_rows(logits.size(1)), [&](int64_t begin, int64_t end) {
     kernel(logits.scalar_type(), logits.const_data_ptr(), row_max.data_ptr(), logits.size(1), begin,
@@ -177,9 +179,11 @@ void cross_entropy_sums(const at::Tensor& logits, const at::Tensor& row_max,
                         const at::Tensor& targets, int64_t vocab_start, const at::Tensor& sum_exp,
                         const at::Tensor& target_logit) {
   constexpr const char* kName = "cross_entropy_sums";
-  check_contiguous_cpu(kName, {{"targets", targets}});
+  check_contiguous(kName, {{"logits", logits}, {"targets", targets}});
   check_rows(kName, logits,
              {{"row_max", row_max}, {"sum_exp", sum_exp}, {"target_logit", target_logit}}, targets);
+  if (logits.is_cuda())
+    return cuda::cross_entropy_sums(logits, row_max, targets, vocab_start, sum_exp, target_logit);
   const auto kernel = HWY_DYNAMIC_DISPATCH(sums_target);
   for_ranges(logits.size(0), grain_rows(logits.size(1)), [&](int64_t begin, int64_t end) {
     kernel(logits.scalar_type(), logits.const_data_ptr(), row_max.const_data_ptr(),
@@ -192,9 +196,11 @@ void cross_entropy_gradient(const at::Tensor& logits, const at::Tensor& row_max,
                             const at::Tensor& sum_exp, const at::Tensor& targets,
                             int64_t vocab_start, const at::Tensor& weight) {
   constexpr const char* kName = "cross_entropy_gradient";
-  check_contiguous_cpu(kName, {{"targets", targets}});
+  check_contiguous(kName, {{"logits", logits}, {"targets", targets}});
   check_rows(kName, logits, {{"row_max", row_max}, {"sum_exp", sum_exp}, {"weight", weight}},
              targets);
+  if (logits.is_cuda())
+    return cuda::cross_entropy_gradient(logits, row_max, sum_exp, targets, vocab_start, weight);
   const auto kernel = HWY_DYNAMIC_DISPATCH(gradient_target);
   for_ranges(logits.size(0), grain_rows(logits.size(1)), [&](int64_t begin, int64_t end) {
     kernel(logits.scalar_type(), logits.data_ptr(), row_max.const_data_ptr(),

@@ -4,11 +4,13 @@
 
 #include <cstdint>
 
-// Fused kernels on contiguous CPU tensors. Activations and weights are fp32, fp64, bf16 or fp16
-// (one dtype per call unless stated); sums, norms and exponentials are fp32 inside (fp64 for fp64
-// tensors). Each is vectorised with run-time dispatch (Google Highway) and single-threaded unless
+// Fused kernels on contiguous tensors, of the CPU or, in a build with CUDA, of one GPU
+// (cuda_kernels.h). Activations and weights are fp32, fp64, bf16 or fp16 (one dtype per call unless
+// stated); sums, norms and exponentials are fp32 inside (fp64 for fp64 tensors). On the CPU each is
+// vectorised with run-time dispatch (Google Highway) and single-threaded unless
 // at::get_num_threads() > 1, in which case rows are split with at::parallel_for so that results do
-// not depend on the thread count.
+// not depend on the thread count. On a GPU each runs on the current stream and the host does not
+// wait, but for sum_squares, which returns a number.
 namespace tessera::kernels {
 
 // The dtype of sums over a tensor and of the numbers kept beside it: fp64 for fp64, else fp32.

@@ -5,6 +5,7 @@
 #include <ATen/Functions.h>
 
 #include "kernels/checks.h"
+#include "kernels/cuda_kernels.h"
 #include "kernels/kernels.h"
 #include "kernels/parallel.h"
 
@@ -195,7 +196,7 @@ const void* data_or_null(const at::Tensor& tensor) {
 }
 
 void check_like(const char* kernel, const at::Tensor& x, std::initializer_list<Argument> others) {
-  check_contiguous_cpu(kernel, others);
+  check_contiguous_on(kernel, x.device(), others);
   for (const Argument& other : others) {
     check_shape(kernel, other, x.sizes());
     check_dtype(kernel, other, x.scalar_type());
@@ -204,7 +205,7 @@ void check_like(const char* kernel, const at::Tensor& x, std::initializer_list<A
 
 void check_rows(const char* kernel, const at::Tensor& x, const at::Tensor& weight,
                 const at::Tensor& rstd) {
-  check_contiguous_cpu(kernel, {{"x", x}, {"weight", weight}, {"rstd", rstd}});
+  check_contiguous(kernel, {{"x", x}, {"weight", weight}, {"rstd", rstd}});
   check_dim(kernel, {"x", x}, 2);
   check_shape(kernel, {"weight", weight}, {x.size(1)});
   check_dtype_in(kernel, {"weight", weight}, {x.scalar_type(), wide_dtype(x.scalar_type())});
@@ -225,11 +226,11 @@ void rms_norm_forward(const at::Tensor& x, const at::Tensor& residual_in, const 
   constexpr const char* kName = "rms_norm_forward";
   check_rows(kName, x, weight, rstd);
   check_like(kName, x, {{"y", y}});
-  void* sum = nullptr;
-  if (residual_in.defined()) {
+  if (residual_in.defined())
     check_like(kName, x, {{"residual_in", residual_in}, {"residual_out", residual_out}});
-    sum = residual_out.data_ptr();
-  }
+  if (x.is_cuda())
+    return cuda::rms_norm_forward(x, residual_in, weight, eps, y, rstd, residual_out);
+  void* const sum = residual_in.defined() ? residual_out.data_ptr() : nullptr;
   const auto kernel = HWY_DYNAMIC_DISPATCH(forward_target);
   const void* residual = data_or_null(residual_in);
   for_ranges(x.size(0), grain_rows(x.size(1)), [&](int64_t begin, int64_t end) {
@@ -243,6 +244,7 @@ void rms_norm_apply(const at::Tensor& x, const at::Tensor& weight, const at::Ten
   constexpr const char* kName = "rms_norm_apply";
   check_rows(kName, x, weight, rstd);
   check_like(kName, x, {{"y", y}});
+  if (x.is_cuda()) return cuda::rms_norm_apply(x, weight, rstd, y);
   const auto kernel = HWY_DYNAMIC_DISPATCH(apply_target);
   for_ranges(x.size(0), grain_rows(x.size(1)), [&](int64_t begin, int64_t end) {
     kernel(x.scalar_type(), x.const_data_ptr(), weight.scalar_type(), weight.const_data_ptr(),
@@ -258,6 +260,7 @@ void rms_norm_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tens
   check_like(kName, x, {{"dy", dy}, {"dx", dx}});
   if (dweight.defined()) check_like(kName, weight, {{"dweight", dweight}});
   if (dresidual.defined()) check_like(kName, x, {{"dresidual", dresidual}});
+  if (x.is_cuda()) return cuda::rms_norm_backward(dy, x, weight, rstd, dresidual, dx, dweight);
   const int64_t rows = x.size(0), width = x.size(1);
   if (rows == 0) return;
   const auto dtype = x.scalar_type();

@@ -1,6 +1,7 @@
 // Rotary position embedding in place.
 #include "base/error.h"
 #include "kernels/checks.h"
+#include "kernels/cuda_kernels.h"
 #include "kernels/kernels.h"
 #include "kernels/parallel.h"
 
@@ -97,7 +98,7 @@ HWY_EXPORT(rope_target);
 
 void rope_in_place(const at::Tensor& x, int64_t heads, int64_t head_dim, const at::Tensor& cos,
                    const at::Tensor& sin, bool inverse) {
-  check_contiguous_cpu("rope_in_place", {{"x", x}, {"cos", cos}, {"sin", sin}});
+  check_contiguous("rope_in_place", {{"x", x}, {"cos", cos}, {"sin", sin}});
   check_dim("rope_in_place", {"x", x}, 2);
   check_dim("rope_in_place", {"cos", cos}, 2);
   if (head_dim < 2 || head_dim % 2 != 0) {
@@ -114,6 +115,7 @@ void rope_in_place(const at::Tensor& x, int64_t heads, int64_t head_dim, const a
     check_dtype("rope_in_place", table, cos.scalar_type());
     check_shape("rope_in_place", table, {cos.size(0), head_dim / 2});
   }
+  if (x.is_cuda()) return cuda::rope_in_place(x, heads, head_dim, cos, sin, inverse);
   const RopeShape shape{x.size(1), heads, head_dim / 2, cos.size(0)};
   const auto kernel = HWY_DYNAMIC_DISPATCH(rope_target);
   void* data = x.data_ptr();

@@ -1,5 +1,6 @@
 // SwiGLU, forward and backward.
 #include "kernels/checks.h"
+#include "kernels/cuda_kernels.h"
 #include "kernels/kernels.h"
 #include "kernels/parallel.h"
 
@@ -91,11 +92,12 @@ HWY_EXPORT(swiglu_forward_target);
 HWY_EXPORT(swiglu_backward_target);
 
 void swiglu_forward(const at::Tensor& gate_up, const at::Tensor& out) {
-  check_contiguous_cpu("swiglu_forward", {{"gate_up", gate_up}, {"out", out}});
+  check_contiguous("swiglu_forward", {{"gate_up", gate_up}, {"out", out}});
   check_dim("swiglu_forward", {"out", out}, 2);
   const int64_t rows = out.size(0), width = out.size(1);
   check_shape("swiglu_forward", {"gate_up", gate_up}, {rows, 2 * width});
   check_dtype("swiglu_forward", {"out", out}, gate_up.scalar_type());
+  if (out.is_cuda()) return cuda::swiglu_forward(gate_up, out);
   const auto kernel = HWY_DYNAMIC_DISPATCH(swiglu_forward_target);
   const void* in = gate_up.const_data_ptr();
   void* o = out.data_ptr();
@@ -106,14 +108,15 @@ void swiglu_forward(const at::Tensor& gate_up, const at::Tensor& out) {
 
 void swiglu_backward(const at::Tensor& dout, const at::Tensor& gate_up,
                      const at::Tensor& dgate_up) {
-  check_contiguous_cpu("swiglu_backward",
-                       {{"dout", dout}, {"gate_up", gate_up}, {"dgate_up", dgate_up}});
+  check_contiguous("swiglu_backward",
+                   {{"dout", dout}, {"gate_up", gate_up}, {"dgate_up", dgate_up}});
   check_dim("swiglu_backward", {"dout", dout}, 2);
   const int64_t rows = dout.size(0), width = dout.size(1);
   for (const Argument& argument : {Argument{"gate_up", gate_up}, Argument{"dgate_up", dgate_up}}) {
     check_shape("swiglu_backward", argument, {rows, 2 * width});
     check_dtype("swiglu_backward", argument, dout.scalar_type());
   }
+  if (dout.is_cuda()) return cuda::swiglu_backward(dout, gate_up, dgate_up);
   const auto kernel = HWY_DYNAMIC_DISPATCH(swiglu_backward_target);
   const void* dy = dout.const_data_ptr();
   const void* in = gate_up.const_data_ptr();

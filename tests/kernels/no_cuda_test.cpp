@@ -28,10 +28,20 @@ constexpr const char* kWithout =
 TEST(NoCuda, EachKernelSaysThatItWasBuiltWithoutCuda) {
   const auto x = testing::pretended_gpu_tensor(8);
   const auto sum = testing::pretended_gpu_tensor(4);
+  const auto rows = testing::pretended_gpu_tensor(8, 1);
   EXPECT_EQ(refusal([&] { convert(x, x); }), std::string("[kernels] convert") + kWithout);
   EXPECT_EQ(refusal([&] { add_into(x, x); }), std::string("[kernels] add_into") + kWithout);
   EXPECT_EQ(refusal([&] { sum_squares(x); }), std::string("[kernels] sum_squares") + kWithout);
   EXPECT_EQ(refusal([&] { sum_slices(sum, x); }), std::string("[kernels] sum_slices") + kWithout);
+  const auto one = testing::pretended_gpu_tensor(1);
+  EXPECT_EQ(refusal([&] { rms_norm_apply(rows, one, x, rows); }),
+            std::string("[kernels] rms_norm_apply") + kWithout);
+  EXPECT_EQ(refusal([&] { rms_norm_forward(rows, {}, one, 1e-5, rows, x, {}); }),
+            std::string("[kernels] rms_norm_forward") + kWithout);
+  EXPECT_EQ(refusal([&] { rms_norm_backward(rows, rows, one, x, {}, rows, one); }),
+            std::string("[kernels] rms_norm_backward") + kWithout);
+  EXPECT_EQ(refusal([&] { cross_entropy_max(rows, x); }),
+            std::string("[kernels] cross_entropy_max") + kWithout);
 }
 
 TEST(NoCuda, ArgumentsMustLieOnOneDevice) {
@@ -41,6 +51,11 @@ TEST(NoCuda, ArgumentsMustLieOnOneDevice) {
                "[kernels] convert: src is on cpu; it must be on cuda:0");
   expect_start(refusal([&] { convert(cpu, gpu); }),
                "[kernels] convert: src is on cuda:0; it must be on cpu");
+  const auto rows = testing::pretended_gpu_tensor(8, 1);
+  expect_start(refusal([&] { cross_entropy_max(rows, cpu); }),
+               "[kernels] cross_entropy_max: row_max is on cpu; it must be on cuda:0");
+  expect_start(refusal([&] { rms_norm_apply(rows, gpu, cpu, rows); }),
+               "[kernels] rms_norm_apply: rstd is on cpu; it must be on cuda:0");
 }
 
 }  // namespace
