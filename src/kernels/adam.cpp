@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "kernels/checks.h"
+#include "kernels/cuda_kernels.h"
 #include "kernels/optimizers.h"
 #include "kernels/parallel.h"
 
@@ -81,7 +82,7 @@ HWY_EXPORT(adam_target);
 void adam(const at::Tensor& master, const at::Tensor& grad, const at::Tensor& exp_avg,
           const at::Tensor& exp_avg_sq, const AdamScalars& scalars,
           const GradScalars& grad_scalars) {
-  check_contiguous_cpu(
+  check_contiguous(
       "adam",
       {{"master", master}, {"grad", grad}, {"exp_avg", exp_avg}, {"exp_avg_sq", exp_avg_sq}});
   const auto dtype = master.scalar_type();
@@ -96,6 +97,7 @@ void adam(const at::Tensor& master, const at::Tensor& grad, const at::Tensor& ex
   if (scalars.step < 1) {
     fail("kernels", "adam: step is {}; it counts from 1, for the bias correction", scalars.step);
   }
+  if (master.is_cuda()) return cuda::adam(master, grad, exp_avg, exp_avg_sq, scalars, grad_scalars);
   const auto kernel = HWY_DYNAMIC_DISPATCH(adam_target);
   const bool halves = exp_avg.scalar_type() == at::kBFloat16;
   void* p = master.data_ptr();

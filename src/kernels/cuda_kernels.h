@@ -2,9 +2,11 @@
 
 #include <ATen/core/Tensor.h>
 
-// The kernels of kernels.h on a GPU. They are called from there, with arguments that are checked
-// and lie on one GPU, and run on the calling thread's current stream without the host waiting for
-// them. In a build without CUDA each is an error that says so (no_cuda.cpp).
+#include "kernels/optimizers.h"
+
+// The kernels of kernels.h and optimizers.h on a GPU. They are called from there, with arguments
+// that are checked and lie on one GPU, and run on the calling thread's current stream without the
+// host waiting for them. In a build without CUDA each is an error that says so (no_cuda.cpp).
 namespace tessera::kernels::cuda {
 
 void rms_norm_forward(const at::Tensor& x, const at::Tensor& residual_in, const at::Tensor& weight,
@@ -32,6 +34,12 @@ void add_into(const at::Tensor& dst, const at::Tensor& src);
 
 // The sum as an fp64 tensor [1] on the GPU, in an order that depends on numel alone.
 at::Tensor sum_squares(const at::Tensor& x);
+
+void adam(const at::Tensor& master, const at::Tensor& grad, const at::Tensor& exp_avg,
+          const at::Tensor& exp_avg_sq, const AdamScalars& scalars,
+          const GradScalars& grad_scalars);
+void sgd(const at::Tensor& master, const at::Tensor& grad, const at::Tensor& momentum_buffer,
+         const SgdScalars& scalars, const GradScalars& grad_scalars);
 
 void sum_slices(const at::Tensor& out, const at::Tensor& in);
 

@@ -67,6 +67,16 @@ at::Tensor sum_squares(const at::Tensor& x) {
   refuse("sum_squares", x);
 }
 
+void adam(const at::Tensor& master, const at::Tensor&, const at::Tensor&, const at::Tensor&,
+          const AdamScalars&, const GradScalars&) {
+  refuse("adam", master);
+}
+
+void sgd(const at::Tensor& master, const at::Tensor&, const at::Tensor&, const SgdScalars&,
+         const GradScalars&) {
+  refuse("sgd", master);
+}
+
 void sum_slices(const at::Tensor& out, const at::Tensor&) {
   refuse("sum_slices", out);
 }

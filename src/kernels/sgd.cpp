@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "kernels/checks.h"
+#include "kernels/cuda_kernels.h"
 #include "kernels/optimizers.h"
 #include "kernels/parallel.h"
 
@@ -76,7 +77,7 @@ HWY_EXPORT(sgd_target);
 
 void sgd(const at::Tensor& master, const at::Tensor& grad, const at::Tensor& momentum_buffer,
          const SgdScalars& scalars, const GradScalars& grad_scalars) {
-  check_contiguous_cpu("sgd", {{"master", master}, {"grad", grad}});
+  check_contiguous("sgd", {{"master", master}, {"grad", grad}});
   const auto dtype = master.scalar_type();
   check_dtype_in("sgd", {"master", master}, {at::kFloat, at::kDouble});
   check_dtype("sgd", {"grad", grad}, dtype);
@@ -86,13 +87,16 @@ void sgd(const at::Tensor& master, const at::Tensor& grad, const at::Tensor& mom
          "sgd: momentum is {} and momentum_buffer is {}; it is there unless momentum is 0",
          scalars.momentum, momentum_buffer.defined() ? "there" : "undefined");
   }
+  if (momentum_buffer.defined()) {
+    const Argument buffer{"momentum_buffer", momentum_buffer};
+    check_contiguous_on("sgd", master.device(), {buffer});
+    check_moment_dtype("sgd", buffer, dtype);
+    check_numel("sgd", buffer, master.numel());
+  }
+  if (master.is_cuda()) return cuda::sgd(master, grad, momentum_buffer, scalars, grad_scalars);
   void* b = nullptr;
   bool halves = false;
   if (momentum_buffer.defined()) {
-    const Argument buffer{"momentum_buffer", momentum_buffer};
-    check_contiguous_cpu("sgd", {buffer});
-    check_moment_dtype("sgd", buffer, dtype);
-    check_numel("sgd", buffer, master.numel());
     b = momentum_buffer.data_ptr();
     halves = momentum_buffer.scalar_type() == at::kBFloat16;
   }

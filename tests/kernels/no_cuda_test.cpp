@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "kernels/kernels.h"
+#include "kernels/optimizers.h"
 #include "support/gpu_tensor.h"
 
 namespace tessera::kernels {
@@ -42,6 +43,11 @@ TEST(NoCuda, EachKernelSaysThatItWasBuiltWithoutCuda) {
             std::string("[kernels] rms_norm_backward") + kWithout);
   EXPECT_EQ(refusal([&] { cross_entropy_max(rows, x); }),
             std::string("[kernels] cross_entropy_max") + kWithout);
+  const AdamScalars scalars{
+      .lr = 1, .beta1 = 0, .beta2 = 0, .eps = 1, .weight_decay = 0, .decoupled = true, .step = 1};
+  EXPECT_EQ(refusal([&] { adam(x, x, x, x, scalars); }), std::string("[kernels] adam") + kWithout);
+  const SgdScalars plain{.lr = 1, .momentum = 0, .weight_decay = 0, .nesterov = false};
+  EXPECT_EQ(refusal([&] { sgd(x, x, {}, plain); }), std::string("[kernels] sgd") + kWithout);
 }
 
 TEST(NoCuda, ArgumentsMustLieOnOneDevice) {
