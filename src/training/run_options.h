@@ -1,0 +1,24 @@
+#pragma once
+
+#include "config/config.h"
+#include "models/llama.h"
+#include "parallel/executor/step_executor.h"
+#include "parallel/fsdp/sharding_policy.h"
+
+namespace tessera {
+
+// What a configuration means to the parts of a run. The configuration has passed check(); these
+// cannot fail.
+
+// The dtype in which stages see the parameters.
+at::ScalarType params_dtype(const PrecisionSection& precision);
+
+// How states are divided, held and reduced.
+ShardingPolicy policy_of(const Config& config);
+
+// `stages`: how many the chain has.
+ExecutorOptions executor_options(const Config& config, int stages);
+
+LlamaOptions llama_options(const Config& config);
+
+}  // namespace tessera
