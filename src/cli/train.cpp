@@ -10,7 +10,10 @@
 #include "cli/report_failure.h"
 #include "parallel/comm/checked_communicator.h"
 #include "parallel/comm/mpi_communicator.h"
+#include "parallel/comm/nccl_communicator.h"
 #include "parallel/comm/self_communicator.h"
+#include "parallel/device/choose_gpu.h"
+#include "parallel/device/cuda_support.h"
 
 namespace tessera {
 namespace {
@@ -22,6 +25,16 @@ int train_on(const Config& config, std::unique_ptr<Communicator> world) {
   return outcome == TrainOutcome::kStoppedAfterSave ? kExitStopped : kExitDone;
 }
 
+// The world whose tensors lie where the configuration computes: with device: cuda NCCL's, on top of
+// `host`.
+std::unique_ptr<Communicator> on_device(const Config& config, std::unique_ptr<Communicator> host,
+                                        MpiRuntime::NodePlace place) {
+  if (config.device == "cpu") return host;
+  const Device gpu = Device::cuda(choose_gpu(place.rank, place.ranks, visible_gpus()));
+  return make_nccl_world(std::move(host), gpu,
+                         {.timeout = std::chrono::seconds(config.communication.timeout)});
+}
+
 // Everything that the configuration can be wrong about is found before MPI starts, by each rank for
 // itself. Then the objects of a run are locals, built in order and gone in reverse.
 int run_train(const ConfigArguments& arguments) {
@@ -29,7 +42,7 @@ int run_train(const ConfigArguments& arguments) {
   const bool launched = MpiRuntime::launched();
   const std::optional<int> ranks = launched ? LaunchEnvironment::read().ranks : 1;
   if (ranks) resolve_mesh(config, *ranks);
-  if (!launched) return train_on(config, make_self_communicator());
+  if (!launched) return train_on(config, on_device(config, make_self_communicator(), {0, 1}));
 
   const MpiOptions options{.timeout = std::chrono::seconds(config.communication.timeout),
                            .shared_memory = config.communication.shared_memory};
@@ -38,7 +51,7 @@ int run_train(const ConfigArguments& arguments) {
   try {
     std::unique_ptr<Communicator> world = make_mpi_world(runtime, options);
     rank = world->rank();
-    return train_on(config, std::move(world));
+    return train_on(config, on_device(config, std::move(world), runtime.node_place()));
   } catch (const std::exception& error) {
     // Peers may be waiting for this rank in a collective: end the job, do not unwind into MPI.
     runtime.abort(report_failure(error, rank));

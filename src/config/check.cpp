@@ -235,20 +235,32 @@ void check_loss_scale(const PrecisionSection& p) {
   }
 }
 
-// The parts for GPUs are there, in builds with CUDA, but no run goes through all of them yet.
-[[noreturn]] void refuse_cuda() {
-  constexpr const char* kRule = "training computes on cpu only so far; set device: cpu";
-  if (!built_with_cuda()) {
+// What only the CPU can do, then whether this program and this machine can do device: cuda.
+void check_cuda(const Config& c) {
+  const auto refuse = [](const char* key, const std::string& value, const char* rule) {
+    fail_user("config", "{}: {}; {}, and device is cuda; set device: cpu or leave it out", key,
+              value, rule);
+  };
+  const std::pair<const char*, double> dropouts[] = {
+      {"model.attention_dropout", c.model.attention_dropout},
+      {"model.hidden_dropout", c.model.hidden_dropout},
+      {"model.embedding_dropout", c.model.embedding_dropout}};
+  for (const auto& [key, rate] : dropouts)
+    if (rate > 0) refuse(key, real_text(rate), "dropout masks are made on the CPU only");
+  if (!c.memory.offload_dir.empty())
+    refuse("memory.offload_dir", c.memory.offload_dir,
+           "moments on a disk are updated by the CPU (memory.offload puts a GPU's into the host's "
+           "memory)");
+  if (c.debug.check_collectives)
+    refuse("debug.check_collectives", "true", "calls are compared on the CPU alone");
+  if (!built_with_cuda())
     fail_user("config",
-              "device: cuda; {} (and this program was built without CUDA: `cmake --preset cuda` "
-              "builds what there is for GPUs)",
-              kRule);
-  }
-  const int gpus = visible_gpus();
-  fail_user("config", "device: cuda; {} (this program was built with CUDA, and {})", kRule,
-            gpus > 0 ? fmt::format("this process sees {} GPUs", gpus)
-                     : "this process sees no GPU: nvidia-smi must list one, and "
-                       "CUDA_VISIBLE_DEVICES must not hide it");
+              "device: cuda; this program was built without CUDA and computes on cpu; set device: "
+              "cpu, or use a program built with `cmake --preset cuda`");
+  if (visible_gpus() == 0)
+    fail_user("config",
+              "device: cuda; this process sees no GPU: nvidia-smi must list one, and "
+              "CUDA_VISIBLE_DEVICES must not hide it; or set device: cpu");
 }
 
 void check_memory(const Config& c) {
@@ -274,7 +286,7 @@ void check_memory(const Config& c) {
 }
 
 void check_run(const Config& c) {
-  if (c.device == "cuda") refuse_cuda();
+  if (c.device == "cuda") check_cuda(c);
   if (c.training.micro_batch_size > c.training.global_batch_size) {
     fail_user("config",
               "training.micro_batch_size: {}; must be at most training.global_batch_size {}: the "

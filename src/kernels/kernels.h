@@ -69,6 +69,8 @@ void cross_entropy_gradient(const at::Tensor& logits, const at::Tensor& row_max,
 
 // Sum of squares in fp64, in an order that depends on numel alone.
 double sum_squares(const at::Tensor& x);
+// sum += that; sum fp64 [1] on x's device. The host does not wait.
+void add_sum_squares(const at::Tensor& x, const at::Tensor& sum);
 
 // dst <- src with conversion among fp32, fp64, bf16 and fp16 (round to nearest even); equal numel.
 void convert(const at::Tensor& dst, const at::Tensor& src);

@@ -93,5 +93,16 @@ double sum_squares(const at::Tensor& x) {
   return total;
 }
 
+void add_sum_squares(const at::Tensor& x, const at::Tensor& sum) {
+  check_dtype("add_sum_squares", {"sum", sum}, at::kDouble);
+  check_numel("add_sum_squares", {"sum", sum}, 1);
+  check_contiguous("add_sum_squares", {{"sum", sum}, {"x", x}});
+  if (x.is_cuda()) {
+    sum.add_(cuda::sum_squares(x));
+  } else {
+    *sum.mutable_data_ptr<double>() += sum_squares(x);
+  }
+}
+
 }  // namespace tessera::kernels
 #endif

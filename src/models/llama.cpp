@@ -175,8 +175,8 @@ class HeadStage : public Stage {
 
 std::vector<std::unique_ptr<Stage>> make_llama(const LlamaConfig& config, int64_t seq_len,
                                                Mesh& mesh, const LlamaOptions& options) {
-  const auto rope = std::make_shared<const RopeTable>(seq_len, config.head_dim(), config.rope_theta,
-                                                      options.buffers);
+  const auto rope = std::make_shared<const RopeTable>(
+      seq_len, config.head_dim(), config.rope_theta, options.buffers, mesh.device().torch_device());
   std::vector<std::unique_ptr<Stage>> stages;
   auto embedding = std::make_unique<EmbeddingStage>(config, mesh, options);
   Parameter* tied = config.tie_word_embeddings ? &embedding->embed_tokens() : nullptr;

@@ -9,24 +9,31 @@
 namespace tessera {
 namespace {
 
-double squared_norm(FlatBucket& bucket, const Mesh& mesh) {
-  double sum = 0.0;
-  if (!bucket.trainable()) return sum;
+void add_squared_norm(FlatBucket& bucket, const Mesh& mesh, const at::Tensor& sum) {
+  if (!bucket.trainable()) return;
   for (const Segment& segment : bucket.segments()) {
     if (!segment.parameter->spec.tp.is_sharded() && mesh.tp_rank() != 0) continue;
-    sum +=
-        kernels::sum_squares(bucket.grad().narrow(0, segment.shard_offset, segment.slice.numel()));
+    kernels::add_sum_squares(bucket.grad().narrow(0, segment.shard_offset, segment.slice.numel()),
+                             sum);
   }
-  return sum;
+}
+
+// Where gradients lie: all buckets' alike.
+at::Device gradient_device(const std::vector<FlatBucket*>& buckets) {
+  for (const FlatBucket* bucket : buckets)
+    if (bucket->trainable()) return bucket->grad().device();
+  return at::kCPU;
 }
 
 }  // namespace
 
-std::vector<double> local_squared_grad_norms(const std::vector<FlatBucket*>& buckets,
-                                             const Mesh& mesh) {
-  std::vector<double> sums(buckets.size(), 0.0);
+at::Tensor local_squared_grad_norms(const std::vector<FlatBucket*>& buckets, const Mesh& mesh) {
+  const auto count = static_cast<int64_t>(buckets.size());
+  const at::Tensor sums =
+      at::zeros({count}, at::TensorOptions(gradient_device(buckets)).dtype(at::kDouble));
   if (mesh.dp_replicate_rank() != 0) return sums;  // copies of what replica 0 counts
-  for (size_t i = 0; i < buckets.size(); ++i) sums[i] = squared_norm(*buckets[i], mesh);
+  for (int64_t i = 0; i < count; ++i)
+    add_squared_norm(*buckets[static_cast<size_t>(i)], mesh, sums.narrow(0, i, 1));
   return sums;
 }
 

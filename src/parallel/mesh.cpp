@@ -5,7 +5,7 @@
 namespace tessera {
 
 Mesh::Mesh(MeshShape shape, std::unique_ptr<Communicator> world, bool allow_tp_across_nodes)
-    : shape_(shape), world_(std::move(world)) {
+    : shape_(shape), world_(std::move(world)), device_(Device::of(world_->device())) {
   if (world_->size() != shape.world())
     fail("mesh", "{} ranks cannot form a mesh of dp_replicate {} x dp_shard {} x tp {} = {} ranks",
          world_->size(), shape.dp_replicate, shape.dp_shard, shape.tp, shape.world());

@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "parallel/comm/communicator.h"
+#include "parallel/device/device.h"
 #include "parallel/mesh_shape.h"
 
 namespace tessera {
@@ -17,6 +18,8 @@ class Mesh {
   Mesh(MeshShape shape, std::unique_ptr<Communicator> world, bool allow_tp_across_nodes = false);
 
   const MeshShape& shape() const { return shape_; }
+  // Where this rank computes: the device whose tensors the world takes.
+  const Device& device() const { return device_; }
   int tp() const { return shape_.tp; }
   int dp_shard() const { return shape_.dp_shard; }
   int dp_replicate() const { return shape_.dp_replicate; }
@@ -40,6 +43,7 @@ class Mesh {
   int dp_shard_rank_;
   int dp_replicate_rank_;
   std::unique_ptr<Communicator> world_;
+  Device device_;
   std::unique_ptr<Communicator> tp_group_;
   std::unique_ptr<Communicator> gather_group_;
   std::unique_ptr<Communicator> reduce_group_;

@@ -116,7 +116,7 @@ void fill_states(const RunStart& start, std::unique_ptr<CheckpointReader> reader
     return;
   }
   if (start.weights_only) states = {kStateParam};
-  for (const auto& piece : pieces_to_load(buckets, states)) reader->read(piece);
+  load_states(buckets, states, *reader);
 }
 
 // By bucket, the name of the stage that it belongs to: of several that read it, the first.
@@ -151,6 +151,10 @@ void announce(const Config& config, const Manifest& manifest, const MeshShape& s
       "{:.2f}M parameters on {} ranks (dp_replicate {} x dp_shard {} x tp {}), zero {}, {}",
       static_cast<double>(parameters) / 1e6, shape.world(), shape.dp_replicate, shape.dp_shard,
       shape.tp, config.parallel.zero, precision_text(config.precision)));
+  if (config.device == "cuda")
+    console.warn(
+        "device: cuda; this program's code for GPUs has been compiled and has never run on one: "
+        "compare the first losses with device: cpu before trusting a run");
 }
 
 template <typename T>

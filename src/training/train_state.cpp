@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "base/error.h"
+#include "parallel/device/host_copy.h"
 
 namespace tessera {
 namespace {
@@ -34,25 +35,14 @@ void share(Piece& piece, const Parameter& parameter, const Mesh& mesh) {
   piece.replicas *= mesh.tp();
 }
 
-// `mesh`: whose ranks divide what they hold alike; none: each fills all of its own.
-std::vector<Piece> pieces_of(FlatBucket& bucket, const std::vector<Segment>& segments,
-                             const std::vector<std::string>& states, const Mesh* mesh) {
-  std::vector<Piece> pieces;
-  for (size_t i = 0; i < states.size(); ++i) {
-    const at::Tensor state = state_of(bucket, i);
-    if (!state.defined()) continue;
-    auto* data = static_cast<std::byte*>(state.data_ptr());
-    for (const Segment& segment : segments) {
-      Piece piece{.tensor = segment.parameter->spec.name,
-                  .state = states[i],
-                  .slice = segment.slice,
-                  .dtype = file_dtype(state.scalar_type()),
-                  .data = data + segment.shard_offset * state.element_size()};
-      if (mesh) share(piece, *segment.parameter, *mesh);
-      pieces.push_back(std::move(piece));
-    }
-  }
-  return pieces;
+// `state`: on the host.
+Piece piece_of(const Segment& segment, const std::string& name, const at::Tensor& state) {
+  return {.tensor = segment.parameter->spec.name,
+          .state = name,
+          .slice = segment.slice,
+          .dtype = file_dtype(state.scalar_type()),
+          .data = static_cast<std::byte*>(state.data_ptr()) +
+                  segment.shard_offset * state.element_size()};
 }
 
 }  // namespace
@@ -68,22 +58,36 @@ std::vector<TensorInfo> tensor_infos(const std::vector<Stage*>& stages) {
   return infos;
 }
 
-std::vector<Piece> pieces_to_save(const std::vector<FlatBucket*>& buckets, const Mesh& mesh,
-                                  const std::vector<std::string>& states) {
-  std::vector<Piece> pieces;
-  for (FlatBucket* bucket : buckets)
-    for (Piece& piece : pieces_of(*bucket, bucket->segments(), states, &mesh))
-      pieces.push_back(std::move(piece));
-  return pieces;
+Snapshot take_snapshot(const std::vector<FlatBucket*>& buckets, const Mesh& mesh,
+                       const std::vector<std::string>& states) {
+  Snapshot snapshot;
+  for (FlatBucket* bucket : buckets) {
+    for (size_t i = 0; i < states.size(); ++i) {
+      at::Tensor state = state_of(*bucket, i);
+      if (!state.defined()) continue;
+      state = host_copy(bucket->device(), state);
+      snapshot.copies.push_back(state);
+      for (const Segment& segment : bucket->segments()) {
+        snapshot.pieces.push_back(piece_of(segment, states[i], state));
+        share(snapshot.pieces.back(), *segment.parameter, mesh);
+      }
+    }
+  }
+  return snapshot;
 }
 
-std::vector<Piece> pieces_to_load(const std::vector<FlatBucket*>& buckets,
-                                  const std::vector<std::string>& states) {
-  std::vector<Piece> pieces;
-  for (FlatBucket* bucket : buckets)
-    for (Piece& piece : pieces_of(*bucket, bucket->update_segments(), states, nullptr))
-      pieces.push_back(std::move(piece));
-  return pieces;
+void load_states(const std::vector<FlatBucket*>& buckets, const std::vector<std::string>& states,
+                 CheckpointReader& reader) {
+  for (FlatBucket* bucket : buckets) {
+    for (size_t i = 0; i < states.size(); ++i) {
+      const at::Tensor state = state_of(*bucket, i);
+      if (!state.defined()) continue;
+      const at::Tensor host = state.is_cpu() ? state : at::zeros_like(state, at::kCPU);
+      for (const Segment& segment : bucket->update_segments())
+        reader.read(piece_of(segment, states[i], host));
+      if (!host.is_same(state)) copy_from_host(bucket->device(), state, host);
+    }
+  }
 }
 
 }  // namespace tessera

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "checkpoint/pieces.h"
+#include "checkpoint/reader.h"
 #include "parallel/executor/stage.h"
 #include "parallel/fsdp/flat_bucket.h"
 
@@ -12,15 +13,21 @@ namespace tessera {
 // The parameter table as a checkpoint lists it: every tensor once, in model order.
 std::vector<TensorInfo> tensor_infos(const std::vector<Stage*>& stages);
 
-// This rank's pieces of the named states, pointing into the buckets: `param` (the master weights),
-// then the optimizer's moments in their order, which frozen parameters lack.
+// This rank's pieces of the named states: `param` (the master weights), then the optimizer's
+// moments in their order, which frozen parameters lack. They point into the buckets or, of states
+// on a GPU, into copies in the host's memory, as large as those states.
 //
-// To save, the ranks share the work: each has its own slice, and what replicas (of dp_replicate, or
-// of tp for a parameter that tensor parallelism replicates) hold alike they divide further. To
-// load, each fills all that its optimizer updates.
-std::vector<Piece> pieces_to_save(const std::vector<FlatBucket*>& buckets, const Mesh& mesh,
-                                  const std::vector<std::string>& states);
-std::vector<Piece> pieces_to_load(const std::vector<FlatBucket*>& buckets,
-                                  const std::vector<std::string>& states);
+// The ranks share the work: each has its own slice, and what replicas (of dp_replicate, or of tp
+// for a parameter that tensor parallelism replicates) hold alike they divide further.
+struct Snapshot {
+  std::vector<Piece> pieces;
+  std::vector<at::Tensor> copies;  // what the pieces point into
+};
+Snapshot take_snapshot(const std::vector<FlatBucket*>& buckets, const Mesh& mesh,
+                       const std::vector<std::string>& states);
+
+// Fills the named states of all that this rank's optimizer updates.
+void load_states(const std::vector<FlatBucket*>& buckets, const std::vector<std::string>& states,
+                 CheckpointReader& reader);
 
 }  // namespace tessera

@@ -80,7 +80,7 @@ std::optional<StepMetrics> Trainer::train_step() {
   const auto& config = parts_.config;
   const GlobalBatch batch = next_batch(sampler_, progress_.position,
                                        config.training.global_batch_size, progress_.skipped);
-  const double own_loss = forward_backward(batch.samples);
+  const at::Tensor own_loss = forward_backward(batch.samples);
   if (parts_.hooks.gradients_ready)
     parts_.hooks.gradients_ready(progress_.step + 1, parts_.mesh, parts_.buckets);
   if (is_due(progress_.step + 1, config.debug.compare_replicas_every))
@@ -110,14 +110,14 @@ std::optional<StepMetrics> Trainer::train_step() {
   return metrics;
 }
 
-// This rank's part of the loss, times the loss scale.
-double Trainer::forward_backward(const std::vector<int64_t>& samples) {
+// This rank's part of the loss, times the loss scale; still on the device.
+at::Tensor Trainer::forward_backward(const std::vector<int64_t>& samples) {
   BatchShape shape = batch_shape();
   shape.loss_scale = scaler_.scale();
   const auto batch_size = static_cast<int64_t>(samples.size());
   const int64_t first_row = progress_.step * batch_size;  // names the dropout masks
   const int64_t micro_batches = num_micro_batches(batch_size, shape.micro_batch_size, shape.dp);
-  double loss = 0.0;
+  at::Tensor loss = parts_.mesh.device().zeros({1}, at::kDouble);
   for (int64_t i = 0; i < micro_batches; ++i)
     loss += parts_.executor.forward_backward(
         load_micro_batch(parts_.train_data, samples, shape, i, first_row),
@@ -125,10 +125,14 @@ double Trainer::forward_backward(const std::vector<int64_t>& samples) {
   return loss;
 }
 
-// One small sum over all ranks. Ranks of a tp group hold the same loss, so one of them counts.
-Trainer::StepSums Trainer::sum_over_ranks(double loss) {
-  std::vector<double> local = local_squared_grad_norms(parts_.buckets, parts_.mesh);
-  local.push_back(parts_.mesh.tp_rank() == 0 ? loss : 0.0);
+// One small sum over all ranks, and the one place where a step waits for a GPU. Ranks of a tp group
+// hold the same loss, so one of them counts.
+Trainer::StepSums Trainer::sum_over_ranks(const at::Tensor& loss) {
+  const at::Tensor norms = local_squared_grad_norms(parts_.buckets, parts_.mesh);
+  const at::Tensor read = at::cat({norms.to(loss.device()), loss}).cpu();
+  const auto* values = read.const_data_ptr<double>();
+  std::vector<double> local(values, values + read.numel());
+  if (parts_.mesh.tp_rank() != 0) local.back() = 0.0;
   local.push_back(parts_.stop_signal.requested() ? 1.0 : 0.0);
   at::Tensor sums = at::tensor(local, at::kDouble);
   parts_.mesh.world().all_reduce(sums, ReduceOp::kSum).wait();
@@ -211,8 +215,7 @@ void Trainer::roll_back(const GlobalBatch& batch, const std::string& what,
          "set checkpoint.every so that there is one, or on_nonfinite: skip",
          what);
   CheckpointReader reader(*folder);
-  for (const Piece& piece : pieces_to_load(parts_.buckets, parts_.manifest.states))
-    reader.read(piece);
+  load_states(parts_.buckets, parts_.manifest.states, reader);
   if (parts_.moments) parts_.moments->release();
   parts_.executor.parameters_changed();
 
@@ -274,8 +277,8 @@ void Trainer::save() {
   record_progress(progress_, manifest);
   manifest.tokens =
       progress_.step * parts_.config.training.global_batch_size * parts_.config.data.seq_len;
-  const auto pieces = pieces_to_save(parts_.buckets, parts_.mesh, manifest.states);
-  const auto folder = parts_.checkpoints.save(std::move(manifest), pieces);
+  const Snapshot snapshot = take_snapshot(parts_.buckets, parts_.mesh, manifest.states);
+  const auto folder = parts_.checkpoints.save(std::move(manifest), snapshot.pieces);
   if (parts_.moments) parts_.moments->release();
   parts_.console.line(fmt::format("saved {} in {:.2f} s", folder.string(), seconds_since(start)));
 }

@@ -68,8 +68,8 @@ class Trainer {
 
   // The step's metrics; nullopt if it led to a rollback.
   std::optional<StepMetrics> train_step();
-  double forward_backward(const std::vector<int64_t>& samples);
-  StepSums sum_over_ranks(double loss);
+  at::Tensor forward_backward(const std::vector<int64_t>& samples);  // fp64 [1]
+  StepSums sum_over_ranks(const at::Tensor& loss);
   void update(const StepMetrics& metrics);
   // A step that is not finite: an error, or how training goes on.
   enum class Verdict { kSkipped, kRolledBack };

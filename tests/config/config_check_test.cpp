@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "config_text.h"
+#include "parallel/device/cuda_support.h"
 
 namespace tessera {
 namespace {
@@ -40,7 +41,17 @@ TEST(Check, RefusesCombinations) {
        {"parallel.reshard_after_forward: 2", "zero 0"}},
       {{"parallel.reduce_per_micro_batch=true", "parallel.zero=1"},
        {"parallel.reduce_per_micro_batch: true", "zero 1", "set zero: 2"}},
-      {{"device=cuda"}, {"device: cuda; training computes on cpu only so far; set device: cpu"}},
+      {{"device=cuda", "model.hidden_dropout=0.1"},
+       {"model.hidden_dropout: 0.1; dropout masks are made on the CPU only, and device is cuda"}},
+      {{"device=cuda", "memory.offload_dir=/tmp"},
+       {"memory.offload_dir: /tmp; moments on a disk are updated by the CPU"}},
+      {{"device=cuda", "debug.check_collectives=true"},
+       {"debug.check_collectives: true; calls are compared on the CPU alone, and device is cuda"}},
+      {{"device=cuda"},
+       {built_with_cuda()
+            ? "device: cuda; this process sees no GPU"
+            : "device: cuda; this program was built without CUDA and computes on cpu; "
+              "set device: cpu"}},
       {{"precision.reduce=bf16_wire", "precision.params=fp64"}, {"fp64"}},
       {{"precision.output=fp32", "precision.params=fp64"}, {"fp64"}},
       {{"precision.buffers=bf16", "precision.params=fp64"}, {"precision.buffers", "fp64"}},

@@ -229,6 +229,13 @@ TEST(Attention, EqualsSoftmaxOfMaskedScores) {
     expect_equal(my_y, y, "y");
     my_y.backward(dy);
     expect_equal(mine.grad(), x.grad(), "d qkv");
+
+    // The way of a GPU's tensors.
+    const at::Tensor other = leaf(x0);
+    const at::Tensor other_y = causal_attention_by_operator(other * 1.0, s, rope);
+    expect_equal(other_y, y, "y by LibTorch's operator");
+    other_y.backward(dy);
+    expect_equal(other.grad(), x.grad(), "d qkv by LibTorch's operator");
   }
 }
 

@@ -55,7 +55,8 @@ TEST(GradNorm, CountsAReplicatedParameterOnceAndPaddingNever) {
       FlatBucket bucket = one_bucket(table, mesh);
       for (const auto& segment : bucket.segments())
         bucket.grad().narrow(0, segment.shard_offset, segment.slice.numel()).fill_(1.0);
-      at::Tensor sum = at::full({1}, local_squared_grad_norms({&bucket}, mesh).at(0), at::kDouble);
+      at::Tensor sum =
+          at::full({1}, local_squared_grad_norms({&bucket}, mesh).item<double>(), at::kDouble);
       mesh.world().all_reduce(sum, ReduceOp::kSum).wait();
       EXPECT_EQ(std::sqrt(sum.item<double>()), 6.0);
     });

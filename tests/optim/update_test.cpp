@@ -43,7 +43,7 @@ struct Toy {
 
   double norm() {
     at::Tensor sum =
-        at::full({1}, local_squared_grad_norms({bucket.get()}, mesh).at(0), at::kDouble);
+        at::full({1}, local_squared_grad_norms({bucket.get()}, mesh).item<double>(), at::kDouble);
     mesh.world().all_reduce(sum, ReduceOp::kSum).wait();
     return std::sqrt(sum.item<double>());
   }

@@ -89,11 +89,35 @@ struct CausalAttention : Function<CausalAttention> {
   }
 };
 
+// Rotates q and k in place, and their gradients back.
+struct Rotate : Function<Rotate> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& qkv,
+                            const AttentionShape& shape, const RopeTable& rope) {
+    const int64_t rotated = shape.heads + shape.kv_heads;
+    kernels::rope_in_place(qkv, rotated, shape.head_dim, rope.cos, rope.sin, /*inverse=*/false);
+    ctx->mark_dirty({qkv});
+    ctx->saved_data["rotated"] = rotated;
+    ctx->saved_data["head_dim"] = shape.head_dim;
+    ctx->saved_data["cos"] = rope.cos;
+    ctx->saved_data["sin"] = rope.sin;
+    return qkv;
+  }
+
+  static variable_list backward(AutogradContext* ctx, variable_list grads) {
+    const at::Tensor dqkv = grads[0].clone(at::MemoryFormat::Contiguous);
+    kernels::rope_in_place(dqkv, ctx->saved_data["rotated"].toInt(),
+                           ctx->saved_data["head_dim"].toInt(), ctx->saved_data["cos"].toTensor(),
+                           ctx->saved_data["sin"].toTensor(), /*inverse=*/true);
+    return {dqkv, {}, {}};
+  }
+};
+
 }  // namespace
 
 // Made in single precision like the reference model's tables, so that exported models give its
 // logits.
-RopeTable::RopeTable(int64_t seq_len, int64_t head_dim, double theta, at::ScalarType dtype) {
+RopeTable::RopeTable(int64_t seq_len, int64_t head_dim, double theta, at::ScalarType dtype,
+                     at::Device device) {
   const int64_t half = head_dim / 2;
   cos = at::empty({seq_len, half}, at::kFloat);
   sin = at::empty({seq_len, half}, at::kFloat);
@@ -108,13 +132,23 @@ RopeTable::RopeTable(int64_t seq_len, int64_t head_dim, double theta, at::Scalar
       s[p * half + i] = std::sin(angle);
     }
   }
-  cos = cos.to(dtype);
-  sin = sin.to(dtype);
+  cos = cos.to(device, dtype);
+  sin = sin.to(device, dtype);
 }
 
 at::Tensor causal_attention(const at::Tensor& qkv, const AttentionShape& shape,
                             const RopeTable& rope) {
+  if (!qkv.is_cpu()) return causal_attention_by_operator(qkv, shape, rope);
   return CausalAttention::apply(qkv, shape, rope);
+}
+
+at::Tensor causal_attention_by_operator(const at::Tensor& qkv, const AttentionShape& shape,
+                                        const RopeTable& rope) {
+  const auto [q, k, v] = split_heads(Rotate::apply(qkv, shape, rope), shape);
+  const at::Tensor out = at::scaled_dot_product_attention(
+      q, k, v, /*attn_mask=*/{}, /*dropout_p=*/0.0, /*is_causal=*/true, /*scale=*/std::nullopt,
+      /*enable_gqa=*/shape.heads != shape.kv_heads);
+  return out.transpose(1, 2).reshape({qkv.size(0), shape.heads * shape.head_dim});
 }
 
 }  // namespace tessera

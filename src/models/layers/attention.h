@@ -8,7 +8,8 @@ namespace tessera {
 
 // Rotary tables of positions 0 .. seq_len-1, [S, D/2] in fp32 or bf16 (Su et al. 2021).
 struct RopeTable {
-  RopeTable(int64_t seq_len, int64_t head_dim, double theta, at::ScalarType dtype);
+  RopeTable(int64_t seq_len, int64_t head_dim, double theta, at::ScalarType dtype,
+            at::Device device = at::kCPU);
 
   at::Tensor cos;
   at::Tensor sin;
@@ -27,5 +28,10 @@ struct AttentionShape {
 // rotated in place, so the caller must not read it again.
 at::Tensor causal_attention(const at::Tensor& qkv, const AttentionShape& shape,
                             const RopeTable& rope);
+
+// The same by LibTorch's operator with its own backward pass: causal_attention() of a GPU's
+// tensors, for which the operator chooses among fused kernels (flash attention for halves).
+at::Tensor causal_attention_by_operator(const at::Tensor& qkv, const AttentionShape& shape,
+                                        const RopeTable& rope);
 
 }  // namespace tessera

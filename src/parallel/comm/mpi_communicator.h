@@ -23,6 +23,14 @@ class MpiRuntime {
   // True when mpirun, srun or another MPI or PMIx launcher started this process.
   static bool launched();
 
+  // This rank's number among those that share its node, and how many they are. Collective over all
+  // ranks.
+  struct NodePlace {
+    int rank;
+    int ranks;
+  };
+  NodePlace node_place() const;
+
   // Ends the whole job.
   [[noreturn]] void abort(int exit_code);
 

@@ -100,6 +100,17 @@ bool MpiRuntime::launched() {
   return std::getenv("SLURM_PROCID") != nullptr && number_in_environment("SLURM_NTASKS") > 1;
 }
 
+MpiRuntime::NodePlace MpiRuntime::node_place() const {
+  MPI_Comm node = MPI_COMM_NULL;
+  check_mpi(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node),
+            "MPI_Comm_split_type");
+  NodePlace place{};
+  MPI_Comm_rank(node, &place.rank);
+  MPI_Comm_size(node, &place.ranks);
+  MPI_Comm_free(&node);
+  return place;
+}
+
 void MpiRuntime::abort(int exit_code) {
   MPI_Abort(MPI_COMM_WORLD, exit_code);
   std::abort();  // not reached

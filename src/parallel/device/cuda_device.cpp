@@ -1,5 +1,6 @@
 // Device, Stream and Event of a GPU, on LibTorch's streams: what its operators compute, and what
 // its allocator frees, knows of them.
+#include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 #include <cuda_runtime_api.h>
@@ -104,6 +105,15 @@ class CudaDevice final : public Device::Gpu {
     return Stream(std::make_shared<CudaStream>(c10::cuda::getStreamFromPool(high, index_)));
   }
   Event new_event() const override { return Event(std::make_unique<CudaEvent>()); }
+  DeviceMemory memory() const override {
+    const c10::cuda::CUDAGuard guard(index_);
+    size_t free = 0, total = 0;
+    check_cuda(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+    const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(index_);
+    constexpr size_t kAll = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+    return {stats.allocated_bytes[kAll].current, stats.allocated_bytes[kAll].peak,
+            stats.reserved_bytes[kAll].current + static_cast<int64_t>(free)};
+  }
 
  private:
   c10::DeviceIndex index_;

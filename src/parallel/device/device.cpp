@@ -11,6 +11,8 @@ at::Tensor allocate(const Device& device, const char* kind, at::IntArrayRef size
                     const at::TensorOptions& options) {
   try {
     return at::empty(sizes, options);
+  } catch (const c10::OutOfMemoryError&) {
+    throw;
   } catch (const c10::Error& e) {
     int64_t numel = 1;
     for (const int64_t size : sizes) numel *= size;
@@ -22,6 +24,10 @@ at::Tensor allocate(const Device& device, const char* kind, at::IntArrayRef size
 
 }  // namespace
 
+Device Device::of(at::Device device) {
+  return device.is_cpu() ? Device() : cuda(device.index());
+}
+
 at::Device Device::torch_device() const {
   if (!gpu_) return at::kCPU;
   return {at::kCUDA, static_cast<at::DeviceIndex>(gpu_->index())};
@@ -31,9 +37,20 @@ at::Tensor Device::empty(at::IntArrayRef sizes, at::ScalarType dtype) const {
   return allocate(*this, "device", sizes, at::TensorOptions(torch_device()).dtype(dtype));
 }
 
+at::Tensor Device::zeros(at::IntArrayRef sizes, at::ScalarType dtype) const {
+  return empty(sizes, dtype).zero_();
+}
+
 at::Tensor Device::empty_pinned(at::IntArrayRef sizes, at::ScalarType dtype) const {
   const auto host = at::TensorOptions(at::kCPU).dtype(dtype);
   return allocate(*this, "pinned host", sizes, host.pinned_memory(!is_cpu()));
+}
+
+// LibTorch's allocator of pinned memory knows of the copy and keeps the memory until it is done.
+at::Tensor Device::upload(const at::Tensor& host) const {
+  if (is_cpu() || !host.defined()) return host;
+  const at::Tensor pinned = empty_pinned(host.sizes(), host.scalar_type()).copy_(host);
+  return empty(host.sizes(), host.scalar_type()).copy_(pinned, /*non_blocking=*/true);
 }
 
 }  // namespace tessera

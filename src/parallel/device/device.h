@@ -2,12 +2,20 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
 #include "parallel/device/stream.h"
 
 namespace tessera {
+
+// Bytes of a device's memory, as LibTorch's allocator counts them.
+struct DeviceMemory {
+  int64_t allocated = 0;  // now
+  int64_t peak = 0;       // the most so far
+  int64_t limit = 0;      // what this process can have: what it holds and what is free
+};
 
 // Where a rank computes: the host, or one GPU. Callers use memory, streams and events of a Device
 // without asking which of the two it is; on the host streams and events do nothing.
@@ -24,6 +32,7 @@ class Device {
     virtual Stream current_stream() const = 0;
     virtual Stream new_stream(StreamPriority priority) const = 0;
     virtual Event new_event() const = 0;
+    virtual DeviceMemory memory() const = 0;
   };
 
   // The host.
@@ -32,6 +41,8 @@ class Device {
   // GPU `index` of those that this process sees. UserError if there is none of that number, with
   // the reason; and in a build without CUDA, always.
   static Device cuda(int index);
+  // The one whose tensors `device` says, such as a communicator's: the host or a GPU.
+  static Device of(at::Device device);
 
   bool is_cpu() const { return gpu_ == nullptr; }
   at::Device torch_device() const;
@@ -43,11 +54,20 @@ class Device {
     if (gpu_) gpu_->set_current();
   }
 
-  // Uninitialised memory of the device, that of the current stream; Error if it does not fit.
+  // Uninitialised memory of the device, that of the current stream. Error if it does not fit; where
+  // a GPU is full, c10::OutOfMemoryError, as from LibTorch's own operators.
   at::Tensor empty(at::IntArrayRef sizes, at::ScalarType dtype) const;
+  at::Tensor zeros(at::IntArrayRef sizes, at::ScalarType dtype) const;
   // Uninitialised host memory. For a GPU it is pinned: copies to and from it need no staging and
   // run beside the host (non_blocking). On the host it is plain memory.
   at::Tensor empty_pinned(at::IntArrayRef sizes, at::ScalarType dtype) const;
+
+  // A small host tensor's copy on the device, through pinned memory; the host does not wait. On the
+  // host the tensor itself. Undefined stays undefined.
+  at::Tensor upload(const at::Tensor& host) const;
+
+  // Of a GPU; the host has none of its own to tell: zeros.
+  DeviceMemory memory() const { return gpu_ ? gpu_->memory() : DeviceMemory(); }
 
   // The calling thread's stream: what it computes goes there.
   Stream current_stream() const { return gpu_ ? gpu_->current_stream() : Stream(); }

@@ -17,7 +17,9 @@ namespace tessera {
 //   compute   | stage 0      | stage 1        | stage 2 ...
 //   gather    | stage 1      | stage 2, when its slot was released by `compute`
 //   reduce                   | gradients of the stage whose backward `compute` has finished
-//   copy      | next batch to the device; offloaded shards to it before, back after their update
+//   copy      | offloaded shards to the device before their update; another line takes them back
+//
+// (A micro-batch is small and is copied on `compute`, where it is used.)
 //
 //   gather after compute    released.record(compute);  gather.wait(released);  start the gather
 //   compute after gather    work.wait(), or done.record(gather);  compute.wait(done)

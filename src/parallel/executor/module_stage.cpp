@@ -41,10 +41,13 @@ ModuleStage::ModuleStage(std::string name, std::shared_ptr<torch::nn::Module> mo
                                        .trainable = tensor.requires_grad()});
     parameter.module_tensor = tensor;
   }
-  if (!options.buffers) return;
-  for (auto& entry : module_->named_buffers())
-    if (entry.value().is_floating_point())
-      entry.value().set_data(entry.value().to(*options.buffers));
+  for (auto& entry : module_->named_buffers()) {
+    at::Tensor& buffer = entry.value();
+    const bool converts = options.buffers && buffer.is_floating_point();
+    const at::Tensor placed =
+        buffer.to(mesh.device().torch_device(), converts ? *options.buffers : buffer.scalar_type());
+    if (!placed.is_same(buffer)) buffer.set_data(placed);
+  }
 }
 
 }  // namespace tessera

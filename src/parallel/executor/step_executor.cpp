@@ -11,12 +11,6 @@
 namespace tessera {
 namespace {
 
-std::vector<at::Tensor> allocate(const std::vector<int64_t>& bytes) {
-  std::vector<at::Tensor> slots;
-  for (int64_t n : bytes) slots.push_back(at::zeros({n}, at::kByte));
-  return slots;
-}
-
 int64_t total_bytes(const std::vector<at::Tensor>& tensors) {
   int64_t sum = 0;
   for (const auto& tensor : tensors) sum += static_cast<int64_t>(tensor.nbytes());
@@ -65,7 +59,16 @@ SlotPlans plan_executor(const std::vector<BucketNeeds>& buckets,
 StepExecutor::StepExecutor(std::vector<Stage*> stages, std::vector<FlatBucket*> buckets,
                            const std::vector<std::vector<int>>& stage_buckets,
                            ExecutorOptions options)
-    : stages_(std::move(stages)), buckets_(std::move(buckets)), options_(std::move(options)) {
+    : stages_(std::move(stages)),
+      buckets_(std::move(buckets)),
+      options_(std::move(options)),
+      device_(buckets_.empty() ? Device() : buckets_[0]->device()),
+      compute_(device_.current_stream()),
+      gather_(device_.new_stream(StreamPriority::kHigh)),
+      reduce_(device_.new_stream(StreamPriority::kHigh)),
+      started_(device_.new_event()),
+      filled_(device_.new_event()),
+      reduces_done_(device_.new_event()) {
   needs_ = stage_needs(stages_, stage_buckets, options_);
   std::vector<BucketNeeds> bucket_needs;
   for (const FlatBucket* bucket : buckets_)
@@ -88,9 +91,23 @@ StepExecutor::StepExecutor(std::vector<Stage*> stages, std::vector<FlatBucket*> 
   }
 }
 
+std::vector<at::Tensor> StepExecutor::allocate(const std::vector<int64_t>& bytes) const {
+  std::vector<at::Tensor> slots;
+  for (int64_t n : bytes) slots.push_back(device_.zeros({n}, at::kByte));
+  return slots;
+}
+
 void StepExecutor::allocate_buffers() {
   gather_slots_ = allocate(eval_plan_.gather_slot_bytes);
   grad_slots_ = allocate(train_plan_.grad_slot_bytes);
+  const auto events = [&](size_t count) {
+    std::vector<Event> made;
+    for (size_t i = 0; i < count; ++i) made.push_back(device_.new_event());
+    return made;
+  };
+  gathered_ = events(buckets_.size());
+  gather_slot_free_ = events(gather_slots_.size());
+  grad_slot_free_ = events(grad_slots_.size());
   // Buffers number i serve the i-th bucket of whichever stage is being reduced.
   std::vector<int64_t> staging, wire;
   at::ScalarType staging_dtype = at::kFloat;
@@ -107,26 +124,48 @@ void StepExecutor::allocate_buffers() {
       wire[i] = std::max(wire[i], bucket->gradient().wire_bytes());
     }
   }
-  for (int64_t numel : staging)
-    staging_.push_back(at::zeros({numel}, at::TensorOptions().dtype(staging_dtype)));
+  for (int64_t numel : staging) staging_.push_back(device_.zeros({numel}, staging_dtype));
   wire_ = allocate(wire);
   if (!options_.poison_released) return;
   int64_t largest = 0;
   for (const FlatBucket* bucket : buckets_)
     largest = std::max(largest, bucket->gather_slot_bytes());
   // All bits set is NaN in every floating-point type.
-  poison_ = at::full({largest}, std::numeric_limits<uint8_t>::max(), at::kByte);
+  poison_ = device_.empty({largest}, at::kByte).fill_(std::numeric_limits<uint8_t>::max());
 }
 
+// What is freed now may be given out again by LibTorch's allocator, which knows `compute` alone.
 StepExecutor::~StepExecutor() {
   for (FlatBucket* bucket : buckets_) bucket->abandon();
+  try {
+    gather_.synchronize();
+    reduce_.synchronize();
+  } catch (const std::exception&) {
+    // The device itself has failed; nothing runs there any more.
+  }
 }
 
-double StepExecutor::forward_backward(const MicroBatch& batch, MicroStep step) {
+// What is gathered must have been updated, and its slots must have been left: of the last pass and
+// the update after it all is done that `compute` holds. Returns the batch on the device.
+MicroBatch StepExecutor::begin_pass(const MicroBatch& batch) {
+  started_.record(compute_);
+  gather_.wait(started_);
+  return {device_.upload(batch.tokens), device_.upload(batch.targets),
+          device_.upload(batch.weights), device_.upload(batch.rows)};
+}
+
+// What comes next on `compute` finds the gradients as the reductions leave them.
+void StepExecutor::join_reduces() {
+  reduces_done_.record(reduce_);
+  compute_.wait(reduces_done_);
+}
+
+at::Tensor StepExecutor::forward_backward(const MicroBatch& host_batch, MicroStep step) {
   at::AutoGradMode grad_mode(true);
   const auto& plan = train_plan_;
+  const MicroBatch batch = begin_pass(host_batch);
   size_t next_gather = 0;
-  double loss = 0.0;
+  at::Tensor loss;
   TensorList grads;  // of the outputs of the stage whose backward comes next
   for (int t = 0; t < static_cast<int>(plan.turns.size()); ++t) {
     const auto [stage, forward, backward] = plan.turns[t];
@@ -136,7 +175,7 @@ double StepExecutor::forward_backward(const MicroBatch& batch, MicroStep step) {
     if (backward) begin_grads(t, step);
     if (forward) forward_turn(stage, batch);
     if (forward && backward) {
-      loss = states_[stage].outputs[0].item<double>();
+      loss = states_[stage].outputs[0].detach().to(at::kDouble);
       grads = {at::ones_like(states_[stage].outputs[0])};
     }
     if (backward) {
@@ -148,12 +187,14 @@ double StepExecutor::forward_backward(const MicroBatch& batch, MicroStep step) {
     release_after(plan, t);
   }
   while (!reducing_.empty()) advance_reduces();
+  join_reduces();
   return loss;
 }
 
-double StepExecutor::evaluate(const MicroBatch& batch) {
+double StepExecutor::evaluate(const MicroBatch& host_batch) {
   at::AutoGradMode grad_mode(false);
   const auto& plan = eval_plan_;
+  const MicroBatch batch = begin_pass(host_batch);
   size_t next_gather = 0;
   TensorList values;
   for (int t = 0; t < static_cast<int>(plan.turns.size()); ++t) {
@@ -189,7 +230,10 @@ void StepExecutor::start_gathers(const SlotPlan& plan, int turn, size_t& next) {
     const auto& hold = plan.gathers[next];
     FlatBucket* bucket = buckets_[hold.bucket];
     void* slot = hold.slot < 0 ? nullptr : gather_slots_[hold.slot].data_ptr();
+    if (hold.slot >= 0) gather_.wait(gather_slot_free_[hold.slot]);
+    const StreamScope scope(gather_);
     if (!bucket->start_gather(slot)) continue;
+    gathered_[hold.bucket].record(gather_);
     trace("gather", bucket->name());
     gathering_[hold.bucket] = true;
   }
@@ -199,6 +243,7 @@ void StepExecutor::finish_gathers(const SlotPlan& plan, int turn) {
   for (int bucket : needs_[plan.turns[turn].stage].buckets) {
     if (!gathering_[bucket]) continue;
     trace("wait", buckets_[bucket]->name());
+    compute_.wait(gathered_[bucket]);
     buckets_[bucket]->wait_gather();
     gathering_[bucket] = false;
   }
@@ -209,6 +254,7 @@ void StepExecutor::release_after(const SlotPlan& plan, int turn) {
     if (hold.last_turn != turn || hold.slot < 0) continue;
     trace("release", buckets_[hold.bucket]->name());
     buckets_[hold.bucket]->release(poison_.defined() ? poison_.data_ptr() : nullptr);
+    gather_slot_free_[hold.slot].record(compute_);
   }
 }
 
@@ -254,18 +300,27 @@ void StepExecutor::backward_turn(int stage, const MicroBatch& batch, TensorList&
   state.inputs.clear();
 }
 
+// Of the slot that the bucket's gradient has in this turn; -1: it needs none.
+int StepExecutor::grad_slot(int turn, int bucket) const {
+  for (const auto& hold : train_plan_.grads)
+    if (hold.bucket == bucket && hold.first_turn == turn) return hold.slot;
+  return -1;
+}
+
 void StepExecutor::begin_grads(int turn, MicroStep step) {
   for (int bucket : needs_[train_plan_.turns[turn].stage].buckets) {
     if (!buckets_[bucket]->trainable()) continue;
-    void* slot = nullptr;
-    for (const auto& hold : train_plan_.grads)
-      if (hold.bucket == bucket && hold.first_turn == turn)
-        slot = grad_slots_[hold.slot].data_ptr();
-    buckets_[bucket]->gradient().begin(slot, step.first && turn == first_backward_[bucket]);
+    const int slot = grad_slot(turn, bucket);
+    if (slot >= 0) compute_.wait(grad_slot_free_[slot]);
+    buckets_[bucket]->gradient().begin(slot < 0 ? nullptr : grad_slots_[slot].data_ptr(),
+                                       step.first && turn == first_backward_[bucket]);
   }
 }
 
 void StepExecutor::start_reduces(int turn, MicroStep step) {
+  filled_.record(compute_);
+  reduce_.wait(filled_);
+  const StreamScope scope(reduce_);
   const auto& listed = needs_[train_plan_.turns[turn].stage].buckets;
   for (size_t i = 0; i < listed.size(); ++i) {
     FlatBucket* bucket = buckets_[listed[i]];
@@ -275,15 +330,20 @@ void StepExecutor::start_reduces(int turn, MicroStep step) {
                                         step.last && turn == last_backward_[listed[i]],
                                         step.first && step.last, staging_[i], wire_[i]);
     trace(started ? "reduce" : "keep", bucket->name());
-    reducing_.push_back(bucket);
+    reducing_.push_back({bucket, grad_slot(turn, listed[i])});
   }
-  while (!options_.overlap && !reducing_.empty()) advance_reduces();
+  if (options_.overlap) return;
+  while (!reducing_.empty()) advance_reduces();
+  join_reduces();
 }
 
 void StepExecutor::advance_reduces() {
-  std::erase_if(reducing_, [&](FlatBucket* bucket) {
-    const bool more = bucket->gradient().advance();
-    trace(more ? "reduce on" : "reduced", bucket->name());
+  const StreamScope scope(reduce_);
+  std::erase_if(reducing_, [&](Reduce& reduce) {
+    const bool more = reduce.bucket->gradient().advance();
+    if (const int slot = std::exchange(reduce.slot, -1); slot >= 0)
+      grad_slot_free_[slot].record(reduce_);
+    trace(more ? "reduce on" : "reduced", reduce.bucket->name());
     return !more;
   });
 }

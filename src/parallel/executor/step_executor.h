@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "parallel/device/device.h"
 #include "parallel/executor/slot_plan.h"
 #include "parallel/executor/stage.h"
 #include "parallel/fsdp/flat_bucket.h"
@@ -54,7 +55,8 @@ SlotPlans plan_executor(const std::vector<BucketNeeds>& buckets,
 // Invariants
 // - A stage's parameters are usable exactly during the turns of its holds (SlotPlan).
 // - Gathers and reduces run on communicators of their own, both beside the computation, and both
-//   are waited for before their memory is used again.
+//   are waited for before their memory is used again. On a GPU each of the three is a stream, and
+//   the waits are the events that device/stream.h draws; the host waits for none of them.
 // - Inputs of a stage are detached leaves; backward runs stage by stage and passes only the outputs
 //   that have a gradient.
 class StepExecutor {
@@ -67,9 +69,11 @@ class StepExecutor {
   StepExecutor(const StepExecutor&) = delete;
   StepExecutor& operator=(const StepExecutor&) = delete;
 
-  // One micro-batch forward and backward. After the last micro-batch of a step the buckets' grad is
-  // the sum over all of them and over all data-parallel ranks. Returns this rank's loss sum.
-  double forward_backward(const MicroBatch& batch, MicroStep step);
+  // One micro-batch, which lies on the host, forward and backward. After the last micro-batch of a
+  // step the buckets' grad is the sum over all of them and over all data-parallel ranks. Returns
+  // this rank's loss sum, fp64
+  // [] on the device: reading it there and then would make the host wait.
+  at::Tensor forward_backward(const MicroBatch& batch, MicroStep step);
 
   // One micro-batch forward alone.
   double evaluate(const MicroBatch& batch);
@@ -88,7 +92,10 @@ class StepExecutor {
     TensorList outputs;  // with their graph; empty under recompute
   };
 
+  std::vector<at::Tensor> allocate(const std::vector<int64_t>& bytes) const;
   void allocate_buffers();
+  MicroBatch begin_pass(const MicroBatch& batch);
+  void join_reduces();
   bool recomputes(int stage) const;
   void start_gathers(const SlotPlan& plan, int turn, size_t& next);
   void finish_gathers(const SlotPlan& plan, int turn);
@@ -96,6 +103,7 @@ class StepExecutor {
   TensorList run_stage(int stage, const TensorList& inputs, const MicroBatch& batch);
   void forward_turn(int stage, const MicroBatch& batch);
   void backward_turn(int stage, const MicroBatch& batch, TensorList& grads);
+  int grad_slot(int turn, int bucket) const;
   void begin_grads(int turn, MicroStep step);
   void start_reduces(int turn, MicroStep step);
   void advance_reduces();
@@ -104,6 +112,13 @@ class StepExecutor {
   std::vector<Stage*> stages_;
   std::vector<FlatBucket*> buckets_;
   ExecutorOptions options_;
+  Device device_;
+  Stream compute_, gather_, reduce_;
+  // `compute` has come to the start of a pass; to the end of a stage's backward.
+  Event started_, filled_;
+  Event reduces_done_;
+  std::vector<Event> gathered_;                           // by bucket: its gather was started
+  std::vector<Event> gather_slot_free_, grad_slot_free_;  // by slot: whoever read it last
   SlotPlan train_plan_;
   SlotPlan eval_plan_;
   std::vector<at::Tensor> gather_slots_;
@@ -117,7 +132,12 @@ class StepExecutor {
   std::vector<bool> gathering_;  // by bucket: started and not yet waited for
   // By bucket: the turns of its first and its last backward in a micro-batch.
   std::vector<int> first_backward_, last_backward_;
-  std::vector<FlatBucket*> reducing_;  // on their way, in the order in which they were started
+  // On their way, in the order in which they were started; slot -1: none to be freed.
+  struct Reduce {
+    FlatBucket* bucket;
+    int slot;
+  };
+  std::vector<Reduce> reducing_;
 };
 
 }  // namespace tessera

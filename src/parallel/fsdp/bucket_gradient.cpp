@@ -28,9 +28,9 @@ BucketGradient::BucketGradient(Mesh& mesh, const ShardingPolicy& policy, at::Sca
       full_(policy.keeps_full_gradients()),
       direct_(params == master_dtype(params) && uses == 1 &&
               (full_ || (mesh.dp_shard() == 1 && policy.reduce == GradReduce::kWide))),
-      view_(numel, params) {
+      view_(numel, params, mesh.device().torch_device()) {
   const int64_t shard = numel / mesh.dp_shard();
-  kept_ = at::zeros({full_ ? numel : shard}, at::TensorOptions().dtype(master_dtype(params)));
+  kept_ = mesh.device().zeros({full_ ? numel : shard}, master_dtype(params));
   own_ = full_ ? kept_.narrow(0, mesh.dp_shard_rank() * shard, shard) : kept_;
   if (direct_) view_.point_at(kept_.data_ptr());
 }

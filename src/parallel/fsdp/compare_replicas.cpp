@@ -14,7 +14,7 @@ namespace {
 class Copies {
  public:
   void add(const Segment& segment, const at::Tensor& state, const char* what) {
-    const at::Tensor part = state.narrow(0, segment.shard_offset, segment.slice.numel());
+    const at::Tensor part = state.narrow(0, segment.shard_offset, segment.slice.numel()).cpu();
     names_.push_back(segment.parameter->spec.name + " (" + what + ")");
     hashes_.push_back(
         static_cast<int64_t>(xxh3_64(part.data_ptr(), static_cast<size_t>(part.nbytes()))));

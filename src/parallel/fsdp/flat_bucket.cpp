@@ -32,7 +32,7 @@ FlatBucket::FlatBucket(std::string name, std::vector<ParameterPack*> packs, Mesh
       layout_(std::move(packs), mesh.dp_shard()),
       resident_(options.params == master_dtype(options.params) &&
                 (options.policy.zero == 0 || mesh.dp_shard() == 1)),
-      full_(layout_.numel, options.params) {
+      full_(layout_.numel, options.params, mesh.device().torch_device()) {
   const int64_t begin = mesh.dp_shard_rank() * shard_numel();
   const bool whole = options.policy.zero == 0;
   segments_ = layout_.segments(begin, begin + shard_numel(), whole ? 0 : begin);
@@ -45,8 +45,8 @@ void FlatBucket::allocate() {
   const at::ScalarType wide = master_dtype(options_.params);
   const int64_t begin = mesh_.dp_shard_rank() * shard_numel();
   const int64_t held = options_.policy.zero == 0 ? numel() : shard_numel();
-  const auto zeros = [](int64_t n, at::ScalarType dtype) {
-    return at::zeros({n}, at::TensorOptions().dtype(dtype));
+  const auto zeros = [&](int64_t n, at::ScalarType dtype) {
+    return mesh_.device().zeros({n}, dtype);
   };
   if (!resident_ && options_.policy.keeps_full_parameters()) {
     full_memory_ = zeros(numel(), options_.params);

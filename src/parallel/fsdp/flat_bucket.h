@@ -47,6 +47,7 @@ class FlatBucket {
              const BucketOptions& options);
 
   const std::string& name() const { return name_; }
+  const Device& device() const { return mesh_.device(); }
   bool trainable() const { return options_.trainable; }
   int64_t numel() const { return layout_.numel; }
   int64_t shard_numel() const { return numel() / mesh_.dp_shard(); }

@@ -19,10 +19,9 @@ void initialize_weights(FlatBucket& bucket, uint64_t seed) {
     const uint64_t stream = stream_of(spec.name);
     const Box box = whole_box(spec.shape);
     const BoxSlice whole{box, 0, box.numel()};
-    // A run in fp64 starts from the same fp32 weights.
-    const at::Tensor drawn = out.scalar_type() == at::kFloat
-                                 ? out
-                                 : at::empty_like(out, out.options().dtype(at::kFloat));
+    // A run in fp64 starts from the same fp32 weights; the draws of a GPU's are made on the host.
+    const at::Tensor drawn =
+        out.scalar_type() == at::kFloat && out.is_cpu() ? out : at::empty(out.sizes(), at::kFloat);
     auto* values = drawn.mutable_data_ptr<float>();
     for_each_shared_run(whole, segment.slice, [&](const SharedRun& run) {
       philox.normals(stream, static_cast<uint64_t>(run.a_pos), spec.init.std, values + run.b_pos,

@@ -12,11 +12,11 @@ void set_data(const at::Tensor& tensor, void* memory) {
 
 }  // namespace
 
-RepointableTensor::RepointableTensor(int64_t numel, at::ScalarType dtype) {
+RepointableTensor::RepointableTensor(int64_t numel, at::ScalarType dtype, at::Device device) {
   const auto bytes = static_cast<size_t>(numel) * c10::elementSize(dtype);
-  c10::Storage storage(c10::Storage::use_byte_size_t{}, bytes, at::DataPtr(nullptr, at::kCPU),
+  c10::Storage storage(c10::Storage::use_byte_size_t{}, bytes, at::DataPtr(nullptr, device),
                        /*allocator=*/nullptr, /*resizable=*/false);
-  tensor_ = at::empty({0}, at::TensorOptions().dtype(dtype)).set_(storage, 0, {numel}, {1});
+  tensor_ = at::empty({0}, at::TensorOptions(device).dtype(dtype)).set_(storage, 0, {numel}, {1});
 }
 
 void RepointableTensor::point_at(void* memory) {

@@ -10,9 +10,9 @@ namespace tessera {
 class RepointableTensor {
  public:
   RepointableTensor() = default;
-  RepointableTensor(int64_t numel, at::ScalarType dtype);
+  RepointableTensor(int64_t numel, at::ScalarType dtype, at::Device device);
 
-  // memory: at least numel elements.
+  // memory: at least numel elements, of its device.
   void point_at(void* memory);
   // Released: at `poison` (NaNs; use after release shows) or at nothing.
   void release(void* poison);

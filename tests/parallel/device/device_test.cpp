@@ -1,10 +1,11 @@
-#include "parallel/device/device.h"
-
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "parallel/device/choose_gpu.h"
 #include "parallel/device/cuda_support.h"
+#include "parallel/device/device.h"
+#include "parallel/device/host_copy.h"
 
 namespace tessera {
 namespace {
@@ -67,6 +68,39 @@ TEST(Device, AnEventCanBeRecordedAgainAndMoved) {
   const Event moved = std::move(event);
   device.current_stream().wait(moved);
   EXPECT_TRUE(moved.passed());
+}
+
+TEST(Device, OnTheHostNothingIsCopied) {
+  const Device device = Device::of(at::kCPU);
+  const at::Tensor tensor = at::arange(6, at::kLong);
+  EXPECT_TRUE(device.upload(tensor).is_same(tensor));
+  EXPECT_FALSE(device.upload({}).defined());
+  EXPECT_TRUE(host_copy(device, tensor).is_same(tensor));
+  EXPECT_TRUE(at::equal(device.zeros({3}, at::kDouble), at::zeros({3}, at::kDouble)));
+  EXPECT_EQ(device.memory().peak, 0);
+}
+
+TEST(Device, CopiesInChunksMoveEveryElementOnce) {
+  for (const int64_t numel : {0, 1, 4, 5, 11}) {
+    const at::Tensor from = at::arange(numel, at::kFloat), to = at::full({numel}, -1.f);
+    copy_in_chunks(to, from, at::empty({4}, at::kFloat), Stream());
+    EXPECT_TRUE(at::equal(to, from)) << numel;
+  }
+}
+
+TEST(Device, EachRankOfANodeTakesAGpuOfItsOwn) {
+  for (int rank = 0; rank < 4; ++rank) EXPECT_EQ(choose_gpu(rank, 4, 4), rank);
+  EXPECT_EQ(choose_gpu(1, 2, 8), 1);
+  // A launcher that shows each rank its own GPU alone.
+  EXPECT_EQ(choose_gpu(3, 4, 1), 0);
+  try {
+    choose_gpu(0, 5, 4);
+    FAIL() << "no error";
+  } catch (const UserError& error) {
+    EXPECT_NE(std::string(error.what()).find("5 ranks on this node, but 4 GPUs are visible"),
+              std::string::npos)
+        << error.what();
+  }
 }
 
 TEST(Device, MemoryThatIsNotToBeHadIsAnErrorThatNamesDeviceAndBytes) {

@@ -56,8 +56,10 @@ inline ChainResult run_chain(
     for (int step = 0; step < setup.steps; ++step) {
       double loss = 0.0;
       for (int i = 0; i < setup.micro_batches; ++i)
-        loss += executor.forward_backward(make_batch(mesh.dp(), mesh.dp_rank(), i),
-                                          {i == 0, i + 1 == setup.micro_batches});
+        loss += executor
+                    .forward_backward(make_batch(mesh.dp(), mesh.dp_rank(), i),
+                                      {i == 0, i + 1 == setup.micro_batches})
+                    .item<double>();
       for (FlatBucket* bucket : buckets)
         if (bucket->trainable()) at::Tensor(bucket->master()).sub_(bucket->grad(), setup.lr);
       executor.parameters_changed();
