@@ -1,9 +1,11 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <numeric>
 
 #include "base/error.h"
+#include "config/check_data.h"
 #include "config/fields.h"
 #include "config/load.h"
 #include "parallel/device/cuda_support.h"
@@ -43,6 +45,10 @@ struct Broken {
   bool operator()(const RealValue& v) const { return !in_range(v.range, *v.value); }
   bool operator()(const RealPairValue& v) const {
     return !in_range(v.range, *v.first) || !in_range(v.range, *v.second);
+  }
+  bool operator()(const RealListValue& v) const {
+    return !std::all_of(v.values->begin(), v.values->end(),
+                        [&](double value) { return in_range(v.range, value); });
   }
   bool operator()(const FlagValue&) const { return false; }
   bool operator()(const FlagOrCountValue& v) const {
@@ -301,15 +307,6 @@ void check_run(const Config& c) {
         "clips; set training.clip_grad_norm: 0 or remove clip_grad_value",
         real_text(c.training.clip_grad_value), real_text(c.training.clip_grad_norm));
   }
-  if (c.data.train.empty()) {
-    fail_user("config", "data.train: []; must name at least one prefix of a .bin/.idx pair");
-  }
-  if (c.eval.every > 0 && c.data.valid.empty()) {
-    fail_user(
-        "config",
-        "eval.every: {}; validation needs data.valid; name a prefix there or set eval.every: 0",
-        c.eval.every);
-  }
   if (c.schedule.warmup_steps > c.training.steps) {
     fail_user("config",
               "schedule.warmup_steps: {}; must be at most training.steps {}, or the peak learning "
@@ -341,6 +338,7 @@ void check_config(const Config& config) {
   check_precision(config.precision);
   check_memory(config);
   check_loss_scale(config.precision);
+  check_data(config);
   check_run(config);
 }
 

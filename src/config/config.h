@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "models/llama_config.h"
+#include "models/model_input.h"
 #include "optim/optimizer_config.h"
 
 namespace tessera {
@@ -63,9 +64,17 @@ struct MemorySection {
 };
 
 struct DataSection {
-  std::vector<std::string> train;  // prefixes; required
+  DataKind kind = DataKind::kTokens;
+  std::vector<std::string> train;  // prefixes, of images files; required
   std::vector<std::string> valid;  // optional; required if eval.every > 0
-  int64_t seq_len = 0;             // required
+  int64_t seq_len = 0;             // tokens: required; else 0
+  // Of images alone.
+  std::vector<double> mean, std;  // by channel; empty: 0 and 1
+  bool flip = false;
+  // Of pairs alone, all required (valid_target with valid).
+  std::vector<std::string> train_target, valid_target;
+  int64_t source_len = 0, target_len = 0;
+  std::optional<int64_t> pad_id, bos_id, eos_id;
 };
 
 struct TrainingSection {
@@ -83,8 +92,8 @@ struct TrainingSection {
 };
 
 struct EvalSection {
-  int64_t every = 0;  // 0: off
-  int64_t batches = 8;
+  int64_t every = 0;                   // 0: off
+  std::optional<int64_t> batches = 8;  // nullopt: as many as there are
 };
 
 struct CheckpointSection {

@@ -86,6 +86,13 @@ struct Decode {
     *v.second = real(node.items[1], v.range);
   }
 
+  void operator()(RealListValue& v) const {
+    if (node.kind != YamlNode::Kind::kSequence) refuse(node, path, rule);
+    std::vector<double> values;
+    for (const YamlNode& item : node.items) values.push_back(real(item, v.range));
+    *v.values = std::move(values);
+  }
+
   void operator()(FlagValue& v) const {
     const std::string& text = unquoted(node);
     if (text != "true" && text != "false") refuse(node, path, rule);
@@ -223,7 +230,8 @@ class Decoder {
     }
     for (const YamlEntry& entry : root_.entries) decode_entry(entry);
     // A model from a config.json has all its keys.
-    for (Section& section : sections_) {
+    // Described anew, because some keys are required by the values of others.
+    for (const Section& section : describe(config_)) {
       if (section.name != "model" || !model_from_file_) require(section);
     }
     if (!seen("model.num_key_value_heads") && !model_from_file_) {

@@ -30,6 +30,12 @@ inline IntegerValue integer_or(const char* word, int& member, int64_t min, int64
           min, max, word};
 }
 
+// The same for an int64_t.
+inline IntegerValue integer_or(const char* word, int64_t& member, int64_t min, int64_t max) {
+  return {[&member] { return member == 0 ? std::nullopt : std::optional<int64_t>(member); },
+          [&member](std::optional<int64_t> value) { member = value.value_or(0); }, min, max, word};
+}
+
 inline IntegerValue integer_or(const char* word, std::optional<int64_t>& member, int64_t min,
                                int64_t max) {
   return {[&member] { return member; }, [&member](std::optional<int64_t> value) { member = value; },

@@ -32,6 +32,9 @@ struct RuleText {
   std::string operator()(const RealPairValue& v) const {
     return "a list of two, each a " + range_text(v.range);
   }
+  std::string operator()(const RealListValue& v) const {
+    return "a list, each a " + range_text(v.range);
+  }
   std::string operator()(const FlagValue&) const { return "true or false"; }
   std::string operator()(const FlagOrCountValue&) const {
     return "true or false or an integer of at least 1";
@@ -59,6 +62,11 @@ struct ValueText {
   std::string operator()(const RealValue& v) const { return real_text(*v.value); }
   std::string operator()(const RealPairValue& v) const {
     return fmt::format("[{}, {}]", real_text(*v.first), real_text(*v.second));
+  }
+  std::string operator()(const RealListValue& v) const {
+    std::vector<std::string> items;
+    for (const double item : *v.values) items.push_back(real_text(item));
+    return fmt::format("[{}]", fmt::join(items, ", "));
   }
   std::string operator()(const FlagValue& v) const { return *v.value ? "true" : "false"; }
   std::string operator()(const FlagOrCountValue& v) const {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "config/data_fields.h"
 #include "config/field_kinds.h"
 #include "config/optimizer_fields.h"
 
@@ -212,7 +213,6 @@ std::vector<Field> joined(std::vector<Field> fields, std::vector<Field> more) {
 }  // namespace
 
 std::vector<Section> describe(Config& c) {
-  const std::string prefixes = "prefixes of .bin/.idx pairs";
   return {
       {"run",
        "The run.",
@@ -368,33 +368,13 @@ std::vector<Section> describe(Config& c) {
          "A folder on a local disk for the optimizer's moments, which then take a few buckets' "
          "memory alone. Each rank reserves their size at the start.",
          {"nvme_path"}}}},
-      {"data",
-       "Token files in Megatron's layout (`tessera data pack` writes them).",
-       {
-           {"train",
-            TextListValue{&c.data.train},
-            true,
-            kFree,
-            "Training data, in this order: " + prefixes + ".",
-            {"train_data", "path"}},
-           {"valid",
-            TextListValue{&c.data.valid},
-            false,
-            kFree,
-            "Held-out data: " + prefixes + ".",
-            {"validation", "val"}},
-           {"seq_len",
-            integer(c.data.seq_len, 1, kMaxSize),
-            true,
-            kMathematics,
-            "Tokens of one sample.",
-            {"seq_length", "sequence_length", "block_size"}},
-       }},
+      data_section(c.data),
       training_section(c.training),
       optimizer_section(c.optimizer),
       schedule_section(c.schedule),
       {"eval",
-       "Validation loss on data.valid.",
+       "Validation on data.valid: the loss, of images also the accuracy, of pairs the accuracy of "
+       "targets and the exact match of whole sequences.",
        {
            {"every",
             integer(c.eval.every, 0, kMaxCount),
@@ -403,10 +383,10 @@ std::vector<Section> describe(Config& c) {
             "Steps between validations; 0: none.",
             {"eval_interval", "interval", "eval_steps"}},
            {"batches",
-            integer(c.eval.batches, 1, kMaxCount),
+            integer_or("all", c.eval.batches, 1, kMaxCount),
             false,
             kFree,
-            "Global batches of one validation.",
+            "Global batches of one validation; all: the whole of data.valid, each sample once.",
             {"eval_iters"}},
        }},
       checkpoint_section(c.checkpoint),

@@ -43,6 +43,11 @@ struct RealPairValue {
   RealRange range;
 };
 
+struct RealListValue {
+  std::vector<double>* values;
+  RealRange range;
+};
+
 struct FlagValue {
   bool* value;
 };
@@ -90,8 +95,8 @@ struct MapListValue {
 };
 
 using FieldValue =
-    std::variant<IntegerValue, RealValue, RealPairValue, FlagValue, FlagOrCountValue, ChoiceValue,
-                 TextValue, TextListValue, RealOrWordValue, MapListValue>;
+    std::variant<IntegerValue, RealValue, RealPairValue, RealListValue, FlagValue, FlagOrCountValue,
+                 ChoiceValue, TextValue, TextListValue, RealOrWordValue, MapListValue>;
 
 // Whether a resumed run may change the key.
 enum class OnResume { kMathematics, kFree };

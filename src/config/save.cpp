@@ -15,6 +15,7 @@ struct ToJson {
   nlohmann::json operator()(const RealPairValue& v) const {
     return nlohmann::json::array({*v.first, *v.second});
   }
+  nlohmann::json operator()(const RealListValue& v) const { return *v.values; }
   nlohmann::json operator()(const FlagValue& v) const { return *v.value; }
   nlohmann::json operator()(const FlagOrCountValue& v) const {
     if (*v.value == v.when_true) return true;

@@ -11,4 +11,7 @@ namespace tessera {
 // (all of it if it is no larger). Tells data sets apart; does not find every edit.
 std::string pair_digest(const MappedFile& idx, const MappedFile& bin);
 
+// XXH3 of such a sample of one file.
+std::string file_digest(const MappedFile& file);
+
 }  // namespace tessera

@@ -228,6 +228,11 @@ struct IndexedDataset::Impl {
     for (int64_t i = 0; i < sequences; ++i) first_token[i + 1] = first_token[i] + length(i);
   }
 
+  void check_sequence(int64_t sequence) const {
+    if (sequence < 0 || sequence >= sequences)
+      fail("data", "{}: sequence {}; there are {}", prefix, sequence, sequences);
+  }
+
   void read(int64_t begin, std::span<int64_t> out) const {
     const auto count = static_cast<int64_t>(out.size());
     if (begin < 0 || count > tokens || begin > tokens - count) {
@@ -268,6 +273,16 @@ int64_t IndexedDataset::num_documents() const {
 }
 TokenType IndexedDataset::token_type() const {
   return impl_->type;
+}
+
+int64_t IndexedDataset::sequence_begin(int64_t sequence) const {
+  impl_->check_sequence(sequence);
+  return impl_->first_token.empty() ? impl_->offset(sequence) / token_size(impl_->type)
+                                    : impl_->first_token[sequence];
+}
+int64_t IndexedDataset::sequence_length(int64_t sequence) const {
+  impl_->check_sequence(sequence);
+  return impl_->length(sequence);
 }
 
 std::string IndexedDataset::fingerprint() const {

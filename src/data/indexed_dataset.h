@@ -28,6 +28,10 @@ class IndexedDataset {
   int64_t num_documents() const;
   TokenType token_type() const;
 
+  // Sequence `sequence` (from 0) is tokens [begin, begin + length) of the stream.
+  int64_t sequence_begin(int64_t sequence) const;
+  int64_t sequence_length(int64_t sequence) const;
+
   // Identity of the data, wherever they lie: equal for equal files, and different for all others
   // but those that differ only between the samples that pair_digest() takes. Reads the index and at
   // most 16 MiB of tokens. Such as "u8 4184252 tokens 1 sequences xxh3 0123456789abcdef".

@@ -4,9 +4,7 @@
 #include <optional>
 #include <vector>
 
-#include "data/indexed_dataset.h"
-#include "data/sampler.h"
-#include "parallel/executor/stage.h"
+#include "data/sample_source.h"
 
 namespace tessera {
 
@@ -32,22 +30,20 @@ GlobalBatch next_batch(const Sampler& sampler, int64_t position, int64_t size,
                        const std::vector<SampleRange>& skipped);
 
 struct BatchShape {
-  int64_t seq_len;
   int64_t micro_batch_size;
-  int64_t vocab_size;
   int dp;                               // data-parallel ranks
   int dp_rank;                          // this one
-  at::ScalarType weights = at::kFloat;  // dtype of the tokens' weights; fp64 in fp64 runs
+  at::ScalarType weights = at::kFloat;  // dtype of the targets' weights; fp64 in fp64 runs
   double loss_scale = 1.0;
 };
 
 // Micro-batch `index` of those that this rank runs for a global batch; every rank runs
-// num_micro_batches(). Token losses weigh loss_scale / (counting tokens of the global batch), rows
-// that only fill up weigh 0, so summing the ranks' losses and gradients gives the mean over the
-// global batch on any mesh, times loss_scale. `first_row`: the place of the global batch's first
-// row in the run (steps before it times the global batch size), which names dropout masks; none: no
-// dropout (evaluation).
-MicroBatch load_micro_batch(const TokenStream& stream, const std::vector<int64_t>& global_batch,
+// num_micro_batches(). Targets weigh loss_scale / (counting targets of the global batch), those of
+// padding and of rows that only fill up weigh 0, so summing the ranks' losses and gradients gives
+// the mean over the global batch on any mesh, times loss_scale. `first_row`: the place of the
+// global batch's first row in the run (steps before it times the global batch size), which names
+// dropout masks; none: no dropout (evaluation).
+MicroBatch load_micro_batch(const SampleSource& source, const std::vector<int64_t>& global_batch,
                             const BatchShape& shape, int64_t index,
                             std::optional<int64_t> first_row);
 

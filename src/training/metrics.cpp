@@ -70,8 +70,12 @@ void MetricsFile::write(const StepMetrics& m) {
 }
 
 void MetricsFile::write(const EvalMetrics& m) {
-  write_line(fmt::format("{{\"step\": {}, \"eval_loss\": {}, \"eval_tokens\": {}}}\n", m.step,
-                         number(m.eval_loss), m.eval_tokens));
+  std::string line =
+      fmt::format(R"({{"step": {}, "eval_loss": {}, "eval_tokens": {}, "eval_samples": {})", m.step,
+                  number(m.loss), m.targets, m.samples);
+  if (m.accuracy) line += fmt::format(R"(, "eval_accuracy": {})", number(*m.accuracy));
+  if (m.exact_match) line += fmt::format(R"(, "eval_exact_match": {})", number(*m.exact_match));
+  write_line(line + "}\n");
 }
 
 void MetricsFile::write(const RollbackEvent& e) {

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,7 +16,7 @@ struct StepMetrics {
   double loss = 0.0;       // mean over the tokens of the global batch, before the update
   double grad_norm = 0.0;  // before clipping
   double lr = 0.0;
-  int64_t tokens = 0;  // consumed since step 0
+  int64_t tokens = 0;  // (or images) consumed since step 0, padding included
   double step_ms = 0.0;
   double tokens_per_s = 0.0;
   int64_t peak_memory = 0;       // bytes: the largest rank's peak resident memory so far
@@ -36,8 +37,11 @@ struct RollbackEvent {
 
 struct EvalMetrics {
   int64_t step = 0;
-  double eval_loss = 0.0;
-  int64_t eval_tokens = 0;
+  double loss = 0.0;                  // mean over the targets
+  int64_t targets = 0;                // that count, of all samples
+  int64_t samples = 0;                // each was taken once
+  std::optional<double> accuracy;     // part of the targets that the model gives its largest logit
+  std::optional<double> exact_match;  // part of the samples whose targets are all right
 };
 
 // RUN/metrics.jsonl, one JSON object a line, floats with 17 significant digits so that they can be

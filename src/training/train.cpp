@@ -25,6 +25,7 @@
 #include "training/config_agreement.h"
 #include "training/memory_report.h"
 #include "training/model_record.h"
+#include "training/open_data.h"
 #include "training/run_options.h"
 #include "training/run_start.h"
 #include "training/train_state.h"
@@ -32,31 +33,6 @@
 
 namespace tessera {
 namespace {
-
-struct Data {
-  TokenStream train;
-  std::optional<TokenStream> valid;
-};
-
-// Tokens that are checked before the start; a larger data set's are checked as they are read.
-constexpr int64_t kTokensCheckedAtStart = int64_t{1} << 26;
-
-// `check`: look at the token ids already now (one rank does).
-Data open_data(const Config& config, bool check) {
-  Data data{TokenStream(config.data.train, config.data.seq_len), std::nullopt};
-  if (data.train.num_samples() < config.training.global_batch_size)
-    fail_user("data",
-              "data.train holds {} samples of {} tokens, less than one global batch of {}; "
-              "add data or lower training.global_batch_size or data.seq_len",
-              data.train.num_samples(), config.data.seq_len, config.training.global_batch_size);
-  if (config.eval.every > 0) data.valid.emplace(config.data.valid, config.data.seq_len);
-  if (check) {
-    const int64_t samples = kTokensCheckedAtStart / config.data.seq_len;
-    data.train.check_samples(samples, config.model.vocab_size);
-    if (data.valid) data.valid->check_samples(samples, config.model.vocab_size);
-  }
-  return data;
-}
 
 // The number of threads is part of what a run records, so auto is replaced by what it stands for.
 Config with_threads(Config config) {
@@ -184,7 +160,7 @@ TrainOutcome train(const Config& requested, std::unique_ptr<Communicator> world,
   Console console(root ? run_dir / "logs" / "train.log" : std::filesystem::path());
   CheckpointManager checkpoints(run_dir / "checkpoints", config.checkpoint.keep, mesh.world(),
                                 [&](const std::string& text) { console.warn(text); });
-  const auto fingerprints = data.train.fingerprints();
+  const auto fingerprints = data.train->fingerprints();
   const RunStart start =
       choose_start(config, checkpoints, run_dir / "checkpoints", fingerprints, console);
   if (start.progress.step >= config.training.steps) {
@@ -226,10 +202,10 @@ TrainOutcome train(const Config& requested, std::unique_ptr<Communicator> world,
     write_file_atomic(run_dir / "config.yaml", to_yaml(config));
     metrics.emplace(run_dir / "metrics.jsonl", start.progress.step);
   }
-  Trainer trainer({config, mesh, buckets, stage_names, executor, data.train,
-                   data.valid ? &*data.valid : nullptr, checkpoints, manifest, console,
-                   metrics ? &*metrics : nullptr, stop_signal, memory, moments.get(), hooks},
-                  start.progress);
+  Trainer trainer(
+      {config, mesh, buckets, stage_names, executor, *data.train, data.valid.get(), checkpoints,
+       manifest, console, metrics ? &*metrics : nullptr, stop_signal, memory, moments.get(), hooks},
+      start.progress);
   const TrainOutcome outcome = trainer.run();
   if (outcome == TrainOutcome::kDone)
     console.line(

@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/process_memory.h"
+#include "models/scores.h"
 #include "optim/grad_norm.h"
 #include "optim/lr_schedule.h"
 #include "optim/optimizer.h"
@@ -27,6 +28,16 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 
 bool is_due(int64_t step, int64_t every) {
   return every > 0 && step % every == 0;
+}
+
+std::string eval_text(const EvalMetrics& eval, DataKind kind) {
+  std::string text = fmt::format("validation at step {}: loss {:.4f}", eval.step, eval.loss);
+  if (eval.accuracy) text += fmt::format(", accuracy {:.2f} %", 1e2 * *eval.accuracy);
+  if (eval.exact_match) text += fmt::format(", exact match {:.2f} %", 1e2 * *eval.exact_match);
+  if (kind == DataKind::kImages) return text + fmt::format(" over {} images", eval.samples);
+  text += fmt::format(" over {} tokens", eval.targets);
+  if (kind == DataKind::kPairs) text += fmt::format(" of {} pairs", eval.samples);
+  return text;
 }
 
 }  // namespace
@@ -60,8 +71,7 @@ TrainOutcome Trainer::run() {
     if (parts_.valid_data && (is_due(step, config.eval.every) || (last && config.eval.every > 0))) {
       const EvalMetrics eval = evaluate();
       if (parts_.metrics) parts_.metrics->write(eval);
-      parts_.console.line(fmt::format("validation at step {}: loss {:.4f} over {} tokens",
-                                      eval.step, eval.eval_loss, eval.eval_tokens));
+      parts_.console.line(eval_text(eval, config.data.kind));
     }
     const bool stop = stop_agreed_ || config.training.stop_after == step;
     if (last || stop || is_due(step, config.checkpoint.every)) save();
@@ -235,39 +245,57 @@ void Trainer::roll_back(const GlobalBatch& batch, const std::string& what,
 void Trainer::measure(StepMetrics& metrics, double seconds) {
   at::Tensor peak = at::full({1}, static_cast<double>(peak_resident_bytes()), at::kDouble);
   parts_.mesh.world().all_reduce(peak, ReduceOp::kMax).wait();
-  const auto& config = parts_.config;
-  const int64_t batch_tokens = config.training.global_batch_size * config.data.seq_len;
   seconds_per_step_ = seconds_per_step_ == 0.0 ? seconds : 0.9 * seconds_per_step_ + 0.1 * seconds;
-  metrics.tokens = metrics.step * batch_tokens;
+  metrics.tokens = metrics.step * positions_per_step();
   metrics.step_ms = 1e3 * seconds;
-  metrics.tokens_per_s = static_cast<double>(batch_tokens) / seconds;
+  metrics.tokens_per_s = static_cast<double>(positions_per_step()) / seconds;
   metrics.peak_memory = static_cast<int64_t>(peak.item<double>());
 }
 
+// Each sample counts once: in the rows of one data-parallel rank, and of the tp ranks, which hold
+// the same sums, in one's.
 EvalMetrics Trainer::evaluate() {
   const auto& config = parts_.config;
-  const Sampler in_order(parts_.valid_data->num_samples(), config.run.seed, /*shuffle=*/false);
+  const SampleSource& source = *parts_.valid_data;
+  const Sampler in_order(source.num_samples(), config.run.seed, /*shuffle=*/false);
   const int64_t batch_size = config.training.global_batch_size;
-  const int64_t available = parts_.valid_data->num_samples();
-  // As many as asked for, without overflow; the last batch may be smaller.
-  const int64_t total =
-      config.eval.batches > available / batch_size ? available : config.eval.batches * batch_size;
+  EvalMetrics eval;
+  eval.step = progress_.step;
+  eval.samples = source.num_samples();
+  // As many batches as asked for, without overflow; the last may be smaller.
+  if (const auto& batches = config.eval.batches;
+      batches && *batches <= source.num_samples() / batch_size)
+    eval.samples = *batches * batch_size;
   const BatchShape shape = batch_shape();
-  double loss = 0.0;  // sum of the batches' means, each times its samples
-  for (int64_t done = 0; done < total;) {
-    const int64_t size = std::min(batch_size, total - done);
+  // The sum of the batches' mean losses, each times its targets, and what the model counts.
+  std::vector<double> sums(kMostScores, 0.0);
+  size_t scores = 0;
+  for (int64_t done = 0; done < eval.samples;) {
+    const int64_t size = std::min(batch_size, eval.samples - done);
     const auto samples = in_order.global_batch(done, size);
+    const int64_t targets = counted_targets(source, samples);
     const int64_t micro_batches = num_micro_batches(size, shape.micro_batch_size, shape.dp);
-    for (int64_t i = 0; i < micro_batches; ++i)
-      loss += parts_.executor.evaluate(
-                  load_micro_batch(*parts_.valid_data, samples, shape, i, std::nullopt)) *
-              static_cast<double>(size);
+    for (int64_t i = 0; i < micro_batches; ++i) {
+      const auto found =
+          parts_.executor.evaluate(load_micro_batch(source, samples, shape, i, std::nullopt));
+      scores = found.size();
+      sums[kLossSum] += found[kLossSum] * static_cast<double>(targets);
+      for (size_t k = 1; k < scores; ++k) sums[k] += found[k];
+    }
+    eval.targets += targets;
     done += size;
   }
-  at::Tensor sum = at::full({1}, parts_.mesh.tp_rank() == 0 ? loss : 0.0, at::kDouble);
+  if (parts_.mesh.tp_rank() != 0) std::fill(sums.begin(), sums.end(), 0.0);
+  at::Tensor sum = at::tensor(sums, at::kDouble);
   parts_.mesh.world().all_reduce(sum, ReduceOp::kSum).wait();
-  return {progress_.step, sum.item<double>() / static_cast<double>(total),
-          total * config.data.seq_len};
+  const auto mean = [&](size_t score, int64_t count) {
+    return sum[static_cast<int64_t>(score)].item<double>() / static_cast<double>(count);
+  };
+  eval.loss = mean(kLossSum, eval.targets);
+  if (scores > kRightTargets) eval.accuracy = mean(kRightTargets, eval.targets);
+  if (scores > kRightSamples && config.data.kind == DataKind::kPairs)
+    eval.exact_match = mean(kRightSamples, eval.samples);
+  return eval;
 }
 
 void Trainer::save() {
@@ -275,19 +303,21 @@ void Trainer::save() {
   progress_.loss_scale = scaler_.state();
   Manifest manifest = parts_.manifest;
   record_progress(progress_, manifest);
-  manifest.tokens =
-      progress_.step * parts_.config.training.global_batch_size * parts_.config.data.seq_len;
+  manifest.tokens = progress_.step * positions_per_step();
   const Snapshot snapshot = take_snapshot(parts_.buckets, parts_.mesh, manifest.states);
   const auto folder = parts_.checkpoints.save(std::move(manifest), snapshot.pieces);
   if (parts_.moments) parts_.moments->release();
   parts_.console.line(fmt::format("saved {} in {:.2f} s", folder.string(), seconds_since(start)));
 }
 
+int64_t Trainer::positions_per_step() const {
+  return parts_.config.training.global_batch_size * parts_.train_data.positions_per_sample();
+}
+
 BatchShape Trainer::batch_shape() const {
   const bool fp64 = parts_.config.precision.params == ParamsDtype::kFp64;
-  return {parts_.config.data.seq_len,     parts_.config.training.micro_batch_size,
-          parts_.config.model.vocab_size, parts_.mesh.dp(),
-          parts_.mesh.dp_rank(),          fp64 ? at::kDouble : at::kFloat};
+  return {parts_.config.training.micro_batch_size, parts_.mesh.dp(), parts_.mesh.dp_rank(),
+          fp64 ? at::kDouble : at::kFloat};
 }
 
 // A stage's buckets follow each other, but for one that another stage lists first (a tied weight).

@@ -8,8 +8,7 @@
 #include "checkpoint/manager.h"
 #include "checkpoint/reader.h"
 #include "config/config.h"
-#include "data/indexed_dataset.h"
-#include "data/sampler.h"
+#include "data/sample_source.h"
 #include "optim/loss_scaler.h"
 #include "parallel/executor/step_executor.h"
 #include "training/batches.h"
@@ -29,8 +28,8 @@ struct TrainerParts {
   const std::vector<FlatBucket*>& buckets;
   const std::vector<std::string>& bucket_stages;  // by bucket, the name of its (first) stage
   StepExecutor& executor;
-  const TokenStream& train_data;
-  const TokenStream* valid_data;  // null: no validation
+  const SampleSource& train_data;
+  const SampleSource* valid_data;  // null: no validation
   CheckpointManager& checkpoints;
   const Manifest& manifest;  // what every checkpoint of this run says, without its progress
   Console& console;
@@ -77,6 +76,7 @@ class Trainer {
   void roll_back(const GlobalBatch& batch, const std::string& what, const std::string& parameter);
   void measure(StepMetrics& metrics, double seconds);
   EvalMetrics evaluate();
+  int64_t positions_per_step() const;
   void save();
   BatchShape batch_shape() const;
   std::vector<std::pair<std::string, double>> stage_norms(const StepSums& sums) const;

@@ -161,6 +161,26 @@ TEST(Check, ConfigurationsMadeInCode) {
   refuse([](Config& c) { c.eval.batches = 0; }, "eval.batches: 0");
 }
 
+TEST(Check, DataOfAnotherKind) {
+  const struct {
+    std::vector<std::string> set;
+    std::vector<std::string> parts;
+  } cases[] = {
+      {{"data.kind=images", "data.seq_len=none"},
+       {"data.kind: images; the model reads tokens", "set data.kind: tokens"}},
+      {{"data.flip=true"}, {"data.flip: it is a key of data.kind images", "data.kind is tokens"}},
+      {{"data.mean=[0.5]"}, {"data.mean: it is a key of data.kind images"}},
+      {{"data.source_len=4"}, {"data.source_len: it is a key of data.kind pairs"}},
+      {{"data.pad_id=0"}, {"data.pad_id: it is a key of data.kind pairs"}},
+      {{"data.train_target=[a]"}, {"data.train_target: it is a key of data.kind pairs"}},
+      {{"data.seq_len=none"}, {"data.seq_len: none; data.kind tokens needs it"}},
+  };
+  for (const auto& c : cases) {
+    SCOPED_TRACE(c.set[0]);
+    expect_user_error([&] { check_config(minimal(c.set)); }, c.parts, c.set[0]);
+  }
+}
+
 TEST(Mesh, Resolves) {
   EXPECT_EQ(resolve_mesh(minimal(), 1), (MeshShape{1, 1, 1}));
   EXPECT_EQ(resolve_mesh(minimal(), 3), (MeshShape{1, 3, 1}));

@@ -1,6 +1,7 @@
 // Training with dropout: the same masks on every mesh, in every split, recomputed and resumed.
 #include <gtest/gtest.h>
 
+#include "data/token_source.h"
 #include "training/batches.h"
 #include "training/tiny_run.h"
 
@@ -131,18 +132,18 @@ TEST(DropoutRun, ResumeGoesOnWithTheSameMasks) {
 TEST(Batches, NameTheirRowsInTheRun) {
   TemporaryFolder folder;
   write_tokens(folder / "tokens", 20 * 16 + 1);
-  const TokenStream stream({folder / "tokens"}, 16);
+  const TokenSource source({folder / "tokens"}, 16, 64);
   const std::vector<int64_t> samples = {9, 3, 5, 1, 7};
   // Micro-batch 1 of rank 0 of 2, in rows of 2: rows 4 and 5 of 5 samples.
-  const BatchShape shape{16, 2, 64, 2, 0};
-  const MicroBatch batch = load_micro_batch(stream, samples, shape, 1, 30);
+  const BatchShape shape{2, 2, 0};
+  const MicroBatch batch = load_micro_batch(source, samples, shape, 1, 30);
   EXPECT_TRUE(at::equal(batch.rows, at::tensor({int64_t{34}, int64_t{35}})));
   EXPECT_EQ(batch.weights[0][0].item<float>(), 1.0F / 80);
   EXPECT_EQ(batch.weights[1][0].item<float>(), 0.0F);  // row 35 only fills up
-  EXPECT_FALSE(load_micro_batch(stream, samples, shape, 1, std::nullopt).rows.defined());
+  EXPECT_FALSE(load_micro_batch(source, samples, shape, 1, std::nullopt).rows.defined());
   BatchShape wide = shape;
   wide.weights = at::kDouble;
-  EXPECT_EQ(load_micro_batch(stream, samples, wide, 0, 30).weights[0][0].item<double>(), 1.0 / 80);
+  EXPECT_EQ(load_micro_batch(source, samples, wide, 0, 30).weights[0][0].item<double>(), 1.0 / 80);
 }
 
 }  // namespace

@@ -11,16 +11,20 @@ namespace tessera {
 
 using TensorList = std::vector<at::Tensor>;
 
-// What every stage may look at besides its inputs.
+// What every stage may look at besides its inputs: B samples with S targets each.
 struct MicroBatch {
-  at::Tensor tokens;   // int64 [B, S]
-  at::Tensor targets;  // int64 [B, S]
-  // fp32 or fp64 [B, S]: what each token's loss counts, 1/(tokens of the global batch) or 0, times
-  // the loss scale. The last stage's loss is linear in them.
+  at::Tensor tokens;   // int64 [B, S], the (decoder's) input; undefined for images
+  at::Tensor targets;  // int64 [B, S]; of images their class, S = 1
+  // fp32 or fp64 [B, S]: what each target's loss counts, 1/(counted targets of the global batch)
+  // or 0 (padding, rows that only fill up), times the loss scale. The last stage's loss is linear
+  // in them.
   at::Tensor weights;
   // int64 [B]: the place of each row in the run's sequence of samples (update * global batch +
   // row), which names its dropout masks on every mesh and in every split. Undefined: no dropout.
   at::Tensor rows;
+  at::Tensor images = {};          // fp32 or fp64 [B, C, H, W], normalised; else undefined
+  at::Tensor source = {};          // int64 [B, S'], the encoder's input; else undefined
+  at::Tensor source_lengths = {};  // int64 [B]: tokens of each source row, the rest is padding
 };
 
 // A link of the chain that the executor drives: embedding, a block, or the head with the loss.
@@ -28,8 +32,9 @@ struct MicroBatch {
 // A stage takes a list of tensors and returns a list. It changes neither its inputs nor its
 // parameters in place, keeps no tensor between calls, and is deterministic: recompute calls
 // forward() again. Its gradients w.r.t. parameters are added into Parameter::grad, by autograd or
-// by its own autograd functions. The last stage returns one scalar of fp32 (fp64 in fp64 runs):
-// this rank's sum of weighted token losses, the same on all ranks of a tp group.
+// by its own autograd functions. The last stage returns a scalar of fp32 (fp64 in fp64 runs): this
+// rank's sum of weighted losses, the same on all ranks of a tp group. In evaluation (no gradients)
+// counts of right predictions may follow it: see models/scores.h.
 class Stage {
  public:
   Stage(std::string name, int tp, int tp_rank) : table_(tp, tp_rank), name_(std::move(name)) {}

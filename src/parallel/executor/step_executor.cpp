@@ -150,8 +150,10 @@ StepExecutor::~StepExecutor() {
 MicroBatch StepExecutor::begin_pass(const MicroBatch& batch) {
   started_.record(compute_);
   gather_.wait(started_);
-  return {device_.upload(batch.tokens), device_.upload(batch.targets),
-          device_.upload(batch.weights), device_.upload(batch.rows)};
+  return {device_.upload(batch.tokens),        device_.upload(batch.targets),
+          device_.upload(batch.weights),       device_.upload(batch.rows),
+          device_.upload(batch.images),        device_.upload(batch.source),
+          device_.upload(batch.source_lengths)};
 }
 
 // What comes next on `compute` finds the gradients as the reductions leave them.
@@ -191,7 +193,7 @@ at::Tensor StepExecutor::forward_backward(const MicroBatch& host_batch, MicroSte
   return loss;
 }
 
-double StepExecutor::evaluate(const MicroBatch& host_batch) {
+std::vector<double> StepExecutor::evaluate(const MicroBatch& host_batch) {
   at::AutoGradMode grad_mode(false);
   const auto& plan = eval_plan_;
   const MicroBatch batch = begin_pass(host_batch);
@@ -203,7 +205,9 @@ double StepExecutor::evaluate(const MicroBatch& host_batch) {
     values = run_stage(plan.turns[t].stage, values, batch);
     release_after(plan, t);
   }
-  return values.at(0).item<double>();
+  std::vector<double> sums;
+  for (const auto& value : values) sums.push_back(value.item<double>());
+  return sums;
 }
 
 void StepExecutor::parameters_changed() {

@@ -75,8 +75,9 @@ class StepExecutor {
   // [] on the device: reading it there and then would make the host wait.
   at::Tensor forward_backward(const MicroBatch& batch, MicroStep step);
 
-  // One micro-batch forward alone.
-  double evaluate(const MicroBatch& batch);
+  // One micro-batch forward alone. Returns the scalars of the last stage: this rank's loss sum,
+  // and what the model counts besides.
+  std::vector<double> evaluate(const MicroBatch& batch);
 
   // The masters of the trainable buckets have changed.
   void parameters_changed();

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "data/sampler.h"
+#include "parallel/executor/stage.h"
+
+namespace tessera {
+
+// How rows become a micro-batch.
+struct LoadOptions {
+  at::ScalarType dtype = at::kFloat;  // of weights and images: fp32, or fp64 in fp64 runs
+  double target_weight = 1.0;         // of each target that counts
+  // The place in the run of the first of the rows (MicroBatch::rows), which names random changes of
+  // samples such as flips; none: evaluation, nothing is changed.
+  std::optional<int64_t> first_row = std::nullopt;
+};
+
+// Samples by number, and the one thing between the trainer and what its data are made of. Which
+// samples a step takes and who loads them is not decided here (sampler.h, training/batches.h). The
+// content of a sample depends on its number, and in training on its place in the run, never on the
+// mesh.
+class SampleSource {
+ public:
+  virtual ~SampleSource() = default;
+
+  virtual int64_t num_samples() const = 0;
+
+  // What a model computes for a sample, padding included: tokens, or 1 for an image. The unit of
+  // `tokens` and `tokens_per_s` in the metrics.
+  virtual int64_t positions_per_sample() const = 0;
+
+  // Targets of a sample whose loss counts.
+  virtual int64_t counted_targets(int64_t sample) const = 0;
+
+  // Identity of the data, one text for each data set; wherever they lie.
+  virtual std::vector<std::string> fingerprints() const = 0;
+
+  // Reads samples [0, count) to find bad values before they are needed; errors as load().
+  virtual void check_samples(int64_t count) const = 0;
+
+  // The rows, without MicroBatch::rows. Targets of rows that do not count weigh 0. UserError that
+  // names data set, place, value and rule for a value that no model could take.
+  virtual MicroBatch load(std::span<const SampleSlot> rows, const LoadOptions& options) const = 0;
+};
+
+// The sum of counted_targets() over some samples.
+int64_t counted_targets(const SampleSource& source, const std::vector<int64_t>& samples);
+
+}  // namespace tessera

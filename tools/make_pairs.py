@@ -1,0 +1,53 @@
+#!/usr/bin/env python3
+"""Writes pairs for an encoder-decoder that learns to reverse: random sequences, and the same backwards.
+
+  tools/make_pairs.py OUT [--count 20000] [--valid 500] [--length 4 12] [--vocab-size 32] [--seed 1]
+
+writes OUT-source, OUT-target, OUT-valid-source and OUT-valid-target (.bin and .idx each, Megatron's layout).
+Ids 0, 1 and 2 are left for padding, begin and end, which Tessera adds; no held-out sequence is among those
+for training. Run it with deps/peers/bin/python (launch/setup.sh --peers) or any Python with numpy.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests/peers"))
+from megatron_index import write_tokens  # noqa: E402
+
+RESERVED = 3
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out")
+    parser.add_argument("--count", type=int, default=20000)
+    parser.add_argument("--valid", type=int, default=500)
+    parser.add_argument("--length", type=int, nargs=2, default=(4, 12), metavar=("MIN", "MAX"))
+    parser.add_argument("--vocab-size", type=int, default=32)
+    parser.add_argument("--seed", type=int, default=1)
+    arguments = parser.parse_args()
+    generator = np.random.default_rng(arguments.seed)
+    low, high = arguments.length
+    seen: set[bytes] = set()
+    sequences: list[np.ndarray] = []
+    while len(sequences) < arguments.count + arguments.valid:
+        length = generator.integers(low, high + 1)
+        sequence = generator.integers(RESERVED, arguments.vocab_size, length).astype(np.uint16)
+        if sequence.tobytes() in seen:
+            continue
+        seen.add(sequence.tobytes())
+        sequences.append(sequence)
+    Path(arguments.out).parent.mkdir(parents=True, exist_ok=True)
+    for name, part in (("", sequences[arguments.valid :]), ("-valid", sequences[: arguments.valid])):
+        write_tokens(f"{arguments.out}{name}-source", part)
+        write_tokens(f"{arguments.out}{name}-target", [sequence[::-1] for sequence in part])
+        print(f"wrote {arguments.out}{name}-source and -target: {len(part)} pairs of {low} to {high} tokens")
+
+
+if __name__ == "__main__":
+    main()
