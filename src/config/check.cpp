@@ -282,6 +282,15 @@ void check_memory(const Config& c) {
               "leave it out, or set memory.offload_dir to put the optimizer's moments on a disk",
               c.memory.offload == Offload::kAll ? "all" : "optimizer");
   }
+  if (c.memory.offload == Offload::kAll &&
+      (c.parallel.zero < 2 || c.parallel.reduce_per_micro_batch == AutoFlag::kFalse)) {
+    fail_user("config",
+              "memory.offload: all; gradients that are kept in full between reductions (parallel."
+              "zero {}, reduce_per_micro_batch {}) stay on the GPU; set zero: 2 or 3 with "
+              "reduce_per_micro_batch: auto, or memory.offload: optimizer",
+              c.parallel.zero,
+              c.parallel.reduce_per_micro_batch == AutoFlag::kFalse ? "false" : "auto");
+  }
   const bool moments = c.optimizer.type != OptimizerType::kSgd || c.optimizer.momentum != 0;
   if (!c.memory.offload_dir.empty() && !moments) {
     fail_user("config",

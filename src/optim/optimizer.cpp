@@ -26,7 +26,7 @@ void apply_update(const std::vector<FlatBucket*>& buckets, const OptimizerConfig
                   const Update& update) {
   for (FlatBucket* bucket : buckets) {
     if (!bucket->trainable()) continue;
-    const MomentUse use = bucket->use_moments();
+    const BucketUpdate states = bucket->begin_update();
     for (const Segment& segment : bucket->update_segments()) {
       const ParameterSpec& spec = segment.parameter->spec;
       const double lr = update.lr * spec.lr_scale;
@@ -34,8 +34,8 @@ void apply_update(const std::vector<FlatBucket*>& buckets, const OptimizerConfig
       const auto part = [&](const at::Tensor& state) {
         return state.narrow(0, segment.shard_offset, segment.slice.numel());
       };
-      const at::Tensor master = part(bucket->master()), grad = part(bucket->grad());
-      const std::vector<at::Tensor>& moments = bucket->moments();
+      const at::Tensor master = part(states.master), grad = part(states.grad);
+      const std::vector<at::Tensor>& moments = states.moments;
       if (config.type == OptimizerType::kSgd) {
         kernels::sgd(master, grad, moments.empty() ? at::Tensor() : part(moments[0]),
                      {lr, config.momentum, decay, config.nesterov}, update.grad);

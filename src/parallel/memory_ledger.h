@@ -15,14 +15,16 @@ enum class MemoryClass {
   kReduceRing,   // slots that a backward pass writes gradients into
   kStaging,      // what a reduction needs besides
   kPoison,       // debug: what released parameters read as
+  kOffloadHost,  // pinned memory of the host, where the others are a GPU's
   kOffloadFile,  // on disk, not in memory
 };
-inline constexpr int kMemoryClasses = 9;
+inline constexpr int kMemoryClasses = 10;
 
 inline const char* memory_class_name(MemoryClass memory_class) {
   constexpr std::array<const char*, kMemoryClasses> kNames = {
-      "parameters",  "master weights", "gradients",   "moments",        "gather ring",
-      "reduce ring", "staging",        "poison slot", "moments on disk"};
+      "parameters",         "master weights", "gradients", "moments",
+      "gather ring",        "reduce ring",    "staging",   "poison slot",
+      "pinned host memory", "moments on disk"};
   return kNames[static_cast<size_t>(memory_class)];
 }
 
@@ -32,9 +34,9 @@ class MemoryLedger {
  public:
   void add(MemoryClass memory_class, int64_t bytes) { bytes_[index(memory_class)] += bytes; }
   int64_t bytes(MemoryClass memory_class) const { return bytes_[index(memory_class)]; }
-  // Of memory, without what lies on disk.
+  // Of the device's memory, without what lies on disk or beside it.
   int64_t total() const {
-    int64_t sum = -bytes(MemoryClass::kOffloadFile);
+    int64_t sum = -bytes(MemoryClass::kOffloadFile) - bytes(MemoryClass::kOffloadHost);
     for (int64_t bytes : bytes_) sum += bytes;
     return sum;
   }

@@ -1,12 +1,21 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "parallel/comm/communicator.h"
+#include "parallel/device/device.h"
 #include "parallel/memory_ledger.h"
 #include "training/console.h"
 
 namespace tessera {
+
+// The classes that hold something, "name bytes, " each.
+std::string ledger_text(const MemoryLedger& ledger);
+
+// The most memory that this rank has held so far: of a GPU what was allocated there, else the
+// process's resident memory.
+int64_t peak_bytes(const Device& device);
 
 // Says what a run's memory is for: before the first step what the engine has allocated and what
 // arithmetic said, after the second step what the system measures. All methods are collective over
@@ -14,7 +23,7 @@ namespace tessera {
 class MemoryReport {
  public:
   // Made before the model: what the process holds now is not the model's.
-  MemoryReport(Communicator& world, Console& console);
+  MemoryReport(Communicator& world, const Device& device, Console& console);
 
   // `ledger`: what this rank has allocated; `predicted`: from the parameter counts
   // (memory_model.h).
@@ -24,6 +33,7 @@ class MemoryReport {
 
  private:
   Communicator& world_;
+  const Device device_;
   Console& console_;
   int64_t before_;
   int64_t engine_bytes_ = 0;

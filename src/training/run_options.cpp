@@ -29,6 +29,8 @@ ShardingPolicy policy_of(const Config& config) {
                   : config.precision.reduce == ReduceDtype::kBf16 ? GradReduce::kBf16
                                                                   : GradReduce::kBf16Wire;
   policy.moments_on_disk = !config.memory.offload_dir.empty();
+  policy.offload_optimizer = config.memory.offload != Offload::kNone;
+  policy.offload_gradients = config.memory.offload == Offload::kAll;
   policy.moments = static_cast<int>(moment_names(config.optimizer).size());
   policy.moment_dtype = moment_dtype(config.optimizer);
   return policy;

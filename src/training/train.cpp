@@ -26,6 +26,7 @@
 #include "training/memory_report.h"
 #include "training/model_record.h"
 #include "training/open_data.h"
+#include "training/out_of_memory.h"
 #include "training/run_options.h"
 #include "training/run_start.h"
 #include "training/train_state.h"
@@ -140,13 +141,12 @@ std::vector<T*> pointers(const std::vector<std::unique_ptr<T>>& owners) {
   return result;
 }
 
-}  // namespace
-
 // The objects of a run in the order in which they depend on each other: mesh, data, checkpoints,
 // model, buckets, executor, trainer. Everything that the user can have got wrong in the
 // configuration or the files is found before the model's memory is allocated.
-TrainOutcome train(const Config& requested, std::unique_ptr<Communicator> world,
-                   const StopSignal& stop_signal, const TrainHooks& hooks) {
+TrainOutcome run(const Config& requested, std::unique_ptr<Communicator> world,
+                 const StopSignal& stop_signal, const TrainHooks& hooks,
+                 OutOfMemory& out_of_memory) {
   const Config config = with_threads(requested);
   at::set_num_threads(config.run.threads);
   check_same_config(config, *world);
@@ -180,9 +180,14 @@ TrainOutcome train(const Config& requested, std::unique_ptr<Communicator> world,
   const Manifest manifest = manifest_of(config, shape, stages, fingerprints);
   auto reader = open_start(start, manifest.tensors);
   announce(config, manifest, shape, console);
-  MemoryReport memory(mesh.world(), console);
+  MemoryReport memory(mesh.world(), mesh.device(), console);
   const ShardingPolicy policy = policy_of(config);
   const BucketPlan plan = plan_buckets(stages, policy);
+  const auto options = executor_options(config, static_cast<int>(stages.size()));
+  const ChainSize size = chain_size(stages, plan, options);
+  out_of_memory.expect(mesh.world().rank(), mesh.device(),
+                       {size, shape, policy, options, config.training.micro_batch_size,
+                        config.memory.recompute == Recompute::kSelective});
   std::unique_ptr<MomentStore> moments;
   if (policy.moments_on_disk)
     moments = std::make_unique<MomentFile>(config.memory.offload_dir,
@@ -192,10 +197,11 @@ TrainOutcome train(const Config& requested, std::unique_ptr<Communicator> world,
   const auto stage_names = bucket_stages(stages, bucket_set);
   fill_states(start, std::move(reader), config.run.seed, manifest.states, buckets);
   if (moments) moments->release();
-  const auto options = executor_options(config, static_cast<int>(stages.size()));
   StepExecutor executor(stages, buckets, bucket_set.of_stage, options);
-  memory.start(executor.ledger(),
-               predict_memory(chain_size(stages, plan, options), shape, policy, options));
+  MemoryLedger ledger = executor.ledger();
+  if (bucket_set.offload) bucket_set.offload->add_to(ledger);
+  out_of_memory.allocated(ledger);
+  memory.start(ledger, predict_memory(size, shape, policy, options));
 
   std::optional<MetricsFile> metrics;
   if (root) {
@@ -211,6 +217,18 @@ TrainOutcome train(const Config& requested, std::unique_ptr<Communicator> world,
     console.line(
         fmt::format("done: {} steps; run folder {}", config.training.steps, run_dir.string()));
   return outcome;
+}
+
+}  // namespace
+
+TrainOutcome train(const Config& config, std::unique_ptr<Communicator> world,
+                   const StopSignal& stop_signal, const TrainHooks& hooks) {
+  OutOfMemory out_of_memory;
+  try {
+    return run(config, std::move(world), stop_signal, hooks, out_of_memory);
+  } catch (const c10::OutOfMemoryError& error) {
+    out_of_memory.explain(error);
+  }
 }
 
 }  // namespace tessera

@@ -62,6 +62,7 @@ Snapshot take_snapshot(const std::vector<FlatBucket*>& buckets, const Mesh& mesh
                        const std::vector<std::string>& states) {
   Snapshot snapshot;
   for (FlatBucket* bucket : buckets) {
+    bucket->settle();
     for (size_t i = 0; i < states.size(); ++i) {
       at::Tensor state = state_of(*bucket, i);
       if (!state.defined()) continue;
@@ -79,6 +80,7 @@ Snapshot take_snapshot(const std::vector<FlatBucket*>& buckets, const Mesh& mesh
 void load_states(const std::vector<FlatBucket*>& buckets, const std::vector<std::string>& states,
                  CheckpointReader& reader) {
   for (FlatBucket* bucket : buckets) {
+    bucket->settle();
     for (size_t i = 0; i < states.size(); ++i) {
       const at::Tensor state = state_of(*bucket, i);
       if (!state.defined()) continue;

@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/process_memory.h"
 #include "models/scores.h"
 #include "optim/grad_norm.h"
 #include "optim/lr_schedule.h"
@@ -243,7 +242,8 @@ void Trainer::roll_back(const GlobalBatch& batch, const std::string& what,
 }
 
 void Trainer::measure(StepMetrics& metrics, double seconds) {
-  at::Tensor peak = at::full({1}, static_cast<double>(peak_resident_bytes()), at::kDouble);
+  at::Tensor peak =
+      at::full({1}, static_cast<double>(peak_bytes(parts_.mesh.device())), at::kDouble);
   parts_.mesh.world().all_reduce(peak, ReduceOp::kMax).wait();
   seconds_per_step_ = seconds_per_step_ == 0.0 ? seconds : 0.9 * seconds_per_step_ + 0.1 * seconds;
   metrics.tokens = metrics.step * positions_per_step();

@@ -47,6 +47,8 @@ TEST(Check, RefusesCombinations) {
        {"memory.offload_dir: /tmp; moments on a disk are updated by the CPU"}},
       {{"device=cuda", "debug.check_collectives=true"},
        {"debug.check_collectives: true; calls are compared on the CPU alone, and device is cuda"}},
+      {{"device=cuda", "memory.offload=all", "parallel.zero=1"},
+       {"memory.offload: all; gradients that are kept in full", "zero 1", "zero: 2 or 3"}},
       {{"device=cuda"},
        {built_with_cuda()
             ? "device: cuda; this process sees no GPU"

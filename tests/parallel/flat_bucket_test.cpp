@@ -114,7 +114,7 @@ TEST_P(BucketOnMesh, ReducesAndAccumulates) {
               gradient.begin(slot.data_ptr(), micro == 0);
               for (const auto& parameter : table.parameters())
                 at::Tensor(parameter.grad).add_(1.0 + mesh.dp_rank());
-              gradient.start_reduce(micro == 0, micro == 2, false, staging, wire);
+              gradient.start_reduce(micro == 0, micro == 2, false, staging, wire, {});
               while (gradient.advance()) {
               }
             }

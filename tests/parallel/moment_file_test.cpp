@@ -60,7 +60,7 @@ TEST_F(MomentFileTest, KeepsItsNumbersThroughUpdates) {
     for (const auto& moment : moments) EXPECT_TRUE(at::equal(moment, at::zeros_like(moment)));
   for (int step = 1; step <= 3; ++step) {
     for (const auto& [bucket, moments] : buckets) {
-      const MomentUse use(file, bucket);
+      const StoreUse use(file, bucket);
       for (size_t i = 0; i < moments.size(); ++i)
         at::Tensor(moments[i]).add_(static_cast<double>(bucket) + 0.5 * static_cast<double>(i));
     }
@@ -89,7 +89,7 @@ TEST_F(MomentFileTest, StaysResidentWithAFewBucketsAlone) {
   int64_t most = 0;
   for (int step = 0; step < 2; ++step) {
     for (const auto& [bucket, moments] : buckets) {
-      const MomentUse use(file, bucket);
+      const StoreUse use(file, bucket);
       for (const auto& moment : moments) at::Tensor(moment).add_(1);
       most = std::max(most, resident_bytes() - before);
     }

@@ -5,6 +5,8 @@
 #include <c10/cuda/CUDAStream.h>
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "parallel/device/cuda_support.h"
 #include "parallel/device/device.h"
@@ -113,6 +115,13 @@ class CudaDevice final : public Device::Gpu {
     constexpr size_t kAll = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
     return {stats.allocated_bytes[kAll].current, stats.allocated_bytes[kAll].peak,
             stats.reserved_bytes[kAll].current + static_cast<int64_t>(free)};
+  }
+  std::shared_ptr<void> pinned(size_t bytes) const override {
+    const c10::cuda::CUDAGuard guard(index_);
+    void* memory = nullptr;
+    check_cuda(cudaHostAlloc(&memory, std::max(bytes, size_t{1}), cudaHostAllocDefault),
+               "cudaHostAlloc");
+    return {memory, [](void* allocated) { static_cast<void>(cudaFreeHost(allocated)); }};
   }
 
  private:

@@ -46,6 +46,16 @@ at::Tensor Device::empty_pinned(at::IntArrayRef sizes, at::ScalarType dtype) con
   return allocate(*this, "pinned host", sizes, host.pinned_memory(!is_cpu()));
 }
 
+at::Tensor Device::zeros_pinned(at::IntArrayRef sizes, at::ScalarType dtype) const {
+  if (is_cpu()) return zeros(sizes, dtype);
+  const auto bytes = static_cast<size_t>(c10::multiply_integers(sizes)) * c10::elementSize(dtype);
+  std::shared_ptr<void> memory = gpu_->pinned(bytes);
+  void* data = memory.get();
+  return at::from_blob(
+             data, sizes, [memory = std::move(memory)](void*) {}, dtype)
+      .zero_();
+}
+
 // LibTorch's allocator of pinned memory knows of the copy and keeps the memory until it is done.
 at::Tensor Device::upload(const at::Tensor& host) const {
   if (is_cpu() || !host.defined()) return host;

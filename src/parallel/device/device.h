@@ -33,6 +33,7 @@ class Device {
     virtual Stream new_stream(StreamPriority priority) const = 0;
     virtual Event new_event() const = 0;
     virtual DeviceMemory memory() const = 0;
+    virtual std::shared_ptr<void> pinned(size_t bytes) const = 0;
   };
 
   // The host.
@@ -61,6 +62,10 @@ class Device {
   // Uninitialised host memory. For a GPU it is pinned: copies to and from it need no staging and
   // run beside the host (non_blocking). On the host it is plain memory.
   at::Tensor empty_pinned(at::IntArrayRef sizes, at::ScalarType dtype) const;
+
+  // Zeros in host memory for the rest of a run. For a GPU it is pinned to the byte, while
+  // LibTorch's (empty_pinned) is rounded up to a power of two and kept for reuse.
+  at::Tensor zeros_pinned(at::IntArrayRef sizes, at::ScalarType dtype) const;
 
   // A small host tensor's copy on the device, through pinned memory; the host does not wait. On the
   // host the tensor itself. Undefined stays undefined.

@@ -118,12 +118,16 @@ BucketSet make_buckets(const BucketPlan& plan, Mesh& mesh, MomentStore* moments)
   BucketSet set;
   for (const BucketPlan::Bucket& bucket : plan.buckets) {
     BucketOptions options = bucket.options;
+    if (options.policy.offload_optimizer && !set.offload)
+      set.offload = std::make_unique<OffloadStore>(mesh.device());
+    options.offload = set.offload.get();
     if (options.policy.moments_on_disk != (moments != nullptr))
       fail("parameter", "moments on disk: {}, but {} store for them is there",
            options.policy.moments_on_disk, moments ? "a" : "no");
     options.moments = moments;
     set.buckets.push_back(std::make_unique<FlatBucket>(bucket.name, bucket.packs, mesh, options));
   }
+  if (set.offload) set.offload->allocate();
   set.of_stage = plan.of_stage;
   return set;
 }

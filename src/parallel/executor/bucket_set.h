@@ -11,6 +11,7 @@ namespace tessera {
 
 // The buckets of a chain of stages, and which of them each stage reads.
 struct BucketSet {
+  std::unique_ptr<OffloadStore> offload;  // null: everything lies on the device
   std::vector<std::unique_ptr<FlatBucket>> buckets;
   std::vector<std::vector<int>> of_stage;
 

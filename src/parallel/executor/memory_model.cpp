@@ -21,16 +21,33 @@ class BucketModel {
 
   void add_states(MemoryLedger& ledger) const {
     if (keeps_copy()) ledger.add(MemoryClass::kParameters, bytes_of(bucket_.numel, bucket_.params));
+    const bool offloads = policy_.offload_optimizer;
     // Beside a full copy of its own dtype the master is a slice of that.
-    if (!keeps_copy() || bucket_.params != wide_)
-      ledger.add(MemoryClass::kMaster, bytes_of(updated(), wide_));
+    if (!keeps_copy() || bucket_.params != wide_ || offloads)
+      ledger.add(offloads ? MemoryClass::kOffloadHost : MemoryClass::kMaster,
+                 bytes_of(updated(), wide_));
     if (!bucket_.trainable) return;
-    ledger.add(MemoryClass::kGradients,
+    ledger.add(offloads_gradient() ? MemoryClass::kOffloadHost : MemoryClass::kGradients,
                bytes_of(policy_.keeps_full_gradients() ? bucket_.numel : shard_, wide_));
-    const at::ScalarType moments = wide_ == at::kDouble ? wide_ : policy_.moment_dtype;
-    ledger.add(policy_.moments_on_disk ? MemoryClass::kOffloadFile : MemoryClass::kMoments,
-               policy_.moments * bytes_of(updated(), moments));
+    ledger.add(offloads                  ? MemoryClass::kOffloadHost
+               : policy_.moments_on_disk ? MemoryClass::kOffloadFile
+                                         : MemoryClass::kMoments,
+               policy_.moments * moment_bytes());
   }
+
+  // What an update of an offloaded bucket takes on the device.
+  int64_t update_buffer() const {
+    if (!bucket_.trainable) return 0;
+    return OffloadStore::padded_bytes(bytes_of(updated(), wide_)) +
+           policy_.moments * OffloadStore::padded_bytes(moment_bytes()) +
+           OffloadStore::padded_bytes(shard_slot());
+  }
+  // Its master on the way to a copy of another dtype.
+  int64_t converted_master() const {
+    return bucket_.params == wide_ ? 0 : bytes_of(updated(), wide_);
+  }
+  // An offloaded gradient while it is reduced.
+  int64_t shard_slot() const { return offloads_gradient() ? bytes_of(shard_, wide_) : 0; }
 
   BucketNeeds needs() const {
     BucketNeeds needs;
@@ -53,15 +70,22 @@ class BucketModel {
   }
 
  private:
+  int64_t moment_bytes() const {
+    return bytes_of(updated(), wide_ == at::kDouble ? wide_ : policy_.moment_dtype);
+  }
+  bool offloads_gradient() const {
+    return bucket_.trainable && policy_.offload_gradients && !policy_.keeps_full_gradients();
+  }
   // Stages read the master itself.
   bool resident() const {
-    return bucket_.params == wide_ && (policy_.zero == 0 || mesh_.dp_shard == 1);
+    return !policy_.offload_optimizer && bucket_.params == wide_ &&
+           (policy_.zero == 0 || mesh_.dp_shard == 1);
   }
   bool keeps_copy() const { return policy_.keeps_full_parameters() && !resident(); }
   int64_t updated() const { return policy_.zero == 0 ? bucket_.numel : shard_; }
   // The backward pass adds into the kept gradient.
   bool direct() const {
-    return bucket_.params == wide_ && bucket_.uses == 1 &&
+    return !offloads_gradient() && bucket_.params == wide_ && bucket_.uses == 1 &&
            (policy_.keeps_full_gradients() ||
             (mesh_.dp_shard == 1 && policy_.reduce == GradReduce::kWide));
   }
@@ -100,28 +124,34 @@ MemoryLedger predict_memory(const ChainSize& chain, const MeshShape& mesh,
   MemoryLedger ledger;
   std::vector<BucketModel> models;
   std::vector<BucketNeeds> needs;
-  int64_t largest_gather = 0;
+  int64_t largest_gather = 0, update_buffer = 0, converted_master = 0;
   for (const ChainSize::Bucket& bucket : chain.buckets) {
     models.emplace_back(bucket, mesh, policy);
     models.back().add_states(ledger);
     needs.push_back(models.back().needs());
     largest_gather = std::max(largest_gather, needs.back().gather_bytes);
+    update_buffer = std::max(update_buffer, models.back().update_buffer());
+    converted_master = std::max(converted_master, models.back().converted_master());
   }
   const SlotPlans plans = plan_executor(needs, chain.stages, options);
   ledger.add(MemoryClass::kGatherRing, sum(plans.eval.gather_slot_bytes));
   ledger.add(MemoryClass::kReduceRing, sum(plans.train.grad_slot_bytes));
   // Buffers number i serve the i-th bucket of whichever stage is being reduced.
-  std::vector<int64_t> staging, wire;
+  std::vector<int64_t> staging, wire, shard_slots;
   for (const StageNeeds& stage : chain.stages) {
     staging.resize(std::max(staging.size(), stage.buckets.size()));
     wire.resize(staging.size());
+    shard_slots.resize(staging.size());
     for (size_t i = 0; i < stage.buckets.size(); ++i) {
       const BucketModel& model = models[static_cast<size_t>(stage.buckets[i])];
       staging[i] = std::max(staging[i], model.staging());
       wire[i] = std::max(wire[i], model.wire());
+      shard_slots[i] = std::max(shard_slots[i], model.shard_slot());
     }
   }
-  ledger.add(MemoryClass::kStaging, sum(staging) + sum(wire));
+  ledger.add(MemoryClass::kStaging, sum(staging) + sum(wire) + 2 * sum(shard_slots));
+  if (policy.offload_optimizer)
+    ledger.add(MemoryClass::kStaging, 2 * update_buffer + converted_master);
   if (options.poison_released) ledger.add(MemoryClass::kPoison, largest_gather);
   return ledger;
 }

@@ -36,7 +36,8 @@ ChainSize chain_size(const std::vector<Stage*>& stages, const BucketPlan& plan,
 //
 // and the rings that parameters are gathered into and gradients are reduced from. zero 2 and 3
 // without a reduction per micro-batch keep 4P of gradients instead of 4P/D. Frozen parameters have
-// neither gradients nor moments. What the ledger of a StepExecutor says beyond it is padding.
+// neither gradients nor moments. What is offloaded counts as the host's, and two buffers for the
+// largest bucket's states as staging. What the ledger of a StepExecutor says beyond it is padding.
 // clang-format on
 MemoryLedger predict_memory(const ChainSize& chain, const MeshShape& mesh,
                             const ShardingPolicy& policy, const ExecutorOptions& options);

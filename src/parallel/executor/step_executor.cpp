@@ -109,22 +109,27 @@ void StepExecutor::allocate_buffers() {
   gather_slot_free_ = events(gather_slots_.size());
   grad_slot_free_ = events(grad_slots_.size());
   // Buffers number i serve the i-th bucket of whichever stage is being reduced.
-  std::vector<int64_t> staging, wire;
+  std::vector<int64_t> staging, wire, shard_slots;
   at::ScalarType staging_dtype = at::kFloat;
   for (const StageNeeds& stage : needs_) {
     for (size_t i = 0; i < stage.buckets.size(); ++i) {
       if (staging.size() <= i) {
         staging.push_back(0);
         wire.push_back(0);
+        shard_slots.push_back(0);
       }
       const FlatBucket* bucket = buckets_[stage.buckets[i]];
       if (!bucket->trainable()) continue;
       staging_dtype = bucket->master().scalar_type();
       staging[i] = std::max(staging[i], bucket->gradient().staging_numel());
       wire[i] = std::max(wire[i], bucket->gradient().wire_bytes());
+      shard_slots[i] = std::max(shard_slots[i], bucket->gradient().shard_slot_numel());
+      offloads_gradients_ |= bucket->gradient().offloaded();
     }
   }
   for (int64_t numel : staging) staging_.push_back(device_.zeros({numel}, staging_dtype));
+  for (auto& slots : shard_slots_)
+    for (int64_t numel : shard_slots) slots.push_back(device_.zeros({numel}, staging_dtype));
   wire_ = allocate(wire);
   if (!options_.poison_released) return;
   int64_t largest = 0;
@@ -190,6 +195,8 @@ at::Tensor StepExecutor::forward_backward(const MicroBatch& host_batch, MicroSte
   }
   while (!reducing_.empty()) advance_reduces();
   join_reduces();
+  // The host reads what lies in its memory.
+  if (offloads_gradients_ && step.last) reduce_.synchronize();
   return loss;
 }
 
@@ -221,6 +228,7 @@ MemoryLedger StepExecutor::ledger() const {
   ledger.add(MemoryClass::kGatherRing, total_bytes(gather_slots_));
   ledger.add(MemoryClass::kReduceRing, total_bytes(grad_slots_));
   ledger.add(MemoryClass::kStaging, total_bytes(staging_) + total_bytes(wire_));
+  for (const auto& slots : shard_slots_) ledger.add(MemoryClass::kStaging, total_bytes(slots));
   if (poison_.defined()) ledger.add(MemoryClass::kPoison, static_cast<int64_t>(poison_.nbytes()));
   return ledger;
 }
@@ -329,10 +337,10 @@ void StepExecutor::start_reduces(int turn, MicroStep step) {
   for (size_t i = 0; i < listed.size(); ++i) {
     FlatBucket* bucket = buckets_[listed[i]];
     if (!bucket->trainable()) continue;
-    const bool started =
-        bucket->gradient().start_reduce(step.first && turn == first_backward_[listed[i]],
-                                        step.last && turn == last_backward_[listed[i]],
-                                        step.first && step.last, staging_[i], wire_[i]);
+    const bool started = bucket->gradient().start_reduce(
+        step.first && turn == first_backward_[listed[i]],
+        step.last && turn == last_backward_[listed[i]], step.first && step.last, staging_[i],
+        wire_[i], shard_slots_[static_cast<size_t>(turn % 2)][i]);
     trace(started ? "reduce" : "keep", bucket->name());
     reducing_.push_back({bucket, grad_slot(turn, listed[i])});
   }

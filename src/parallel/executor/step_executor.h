@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <array>
 #include <functional>
 #include <optional>
 #include <string>
@@ -127,6 +128,9 @@ class StepExecutor {
   // For reductions, one for each bucket that a stage reduces at once.
   std::vector<at::Tensor> staging_;
   std::vector<at::Tensor> wire_;
+  // Of offloaded gradients, by the parity of the turn: a stage's reduction ends two turns later.
+  std::array<std::vector<at::Tensor>, 2> shard_slots_;
+  bool offloads_gradients_ = false;
   at::Tensor poison_;
   std::vector<StageState> states_;
   std::vector<StageNeeds> needs_;

@@ -25,13 +25,19 @@ BucketGradient::BucketGradient(Mesh& mesh, const ShardingPolicy& policy, at::Sca
       params_(params),
       numel_(numel),
       uses_(uses),
+      shard_(numel / mesh.dp_shard()),
       full_(policy.keeps_full_gradients()),
-      direct_(params == master_dtype(params) && uses == 1 &&
+      offloaded_(policy.offload_gradients && !full_),
+      direct_(!offloaded_ && params == master_dtype(params) && uses == 1 &&
               (full_ || (mesh.dp_shard() == 1 && policy.reduce == GradReduce::kWide))),
       view_(numel, params, mesh.device().torch_device()) {
-  const int64_t shard = numel / mesh.dp_shard();
-  kept_ = mesh.device().zeros({full_ ? numel : shard}, master_dtype(params));
-  own_ = full_ ? kept_.narrow(0, mesh.dp_shard_rank() * shard, shard) : kept_;
+  const at::ScalarType wide = master_dtype(params);
+  if (offloaded_) {
+    kept_ = mesh.device().zeros_pinned({shard_}, wide);
+    return;
+  }
+  kept_ = mesh.device().zeros({full_ ? numel : shard_}, wide);
+  own_ = full_ ? kept_.narrow(0, mesh.dp_shard_rank() * shard_, shard_) : kept_;
   if (direct_) view_.point_at(kept_.data_ptr());
 }
 
@@ -40,16 +46,17 @@ int64_t BucketGradient::slot_bytes() const {
 }
 
 int64_t BucketGradient::staging_numel() const {
-  return full_ && uses_ == 1 ? 0 : own_.numel();
+  return full_ && uses_ == 1 ? 0 : shard_;
 }
 
 int64_t BucketGradient::wire_bytes() const {
   if (policy_.reduce == GradReduce::kWide) return 0;
-  return bytes_of(numel_, at::kBFloat16) + bytes_of(own_.numel(), at::kBFloat16);
+  return bytes_of(numel_, at::kBFloat16) + bytes_of(shard_, at::kBFloat16);
 }
 
 void BucketGradient::add_to(MemoryLedger& ledger) const {
-  ledger.add(MemoryClass::kGradients, static_cast<int64_t>(kept_.nbytes()));
+  ledger.add(offloaded_ ? MemoryClass::kOffloadHost : MemoryClass::kGradients,
+             static_cast<int64_t>(kept_.nbytes()));
 }
 
 void BucketGradient::begin(void* slot, bool first) {
@@ -63,8 +70,12 @@ void BucketGradient::begin(void* slot, bool first) {
 }
 
 bool BucketGradient::start_reduce(bool first, bool last, bool single, const at::Tensor& staging,
-                                  const at::Tensor& wire) {
+                                  const at::Tensor& wire, const at::Tensor& shard_slot) {
   begun_ = false;
+  if (offloaded_) {
+    own_ = shard_slot.narrow(0, 0, shard_);
+    if (!first) own_.copy_(kept_, /*non_blocking=*/true);
+  }
   first_ = first;
   last_ = last;
   phase_ = Phase::kReduceScatter;
@@ -90,14 +101,14 @@ void BucketGradient::add_up(const at::Tensor& to, const at::Tensor& from, bool f
 void BucketGradient::reduce_scatter(const at::Tensor& from, const at::Tensor& staging,
                                     const at::Tensor& wire) {
   at::Tensor sent = from;
-  arriving_ = first_ ? own_ : staging.narrow(0, 0, own_.numel());
+  arriving_ = first_ ? own_ : staging.narrow(0, 0, shard_);
   if (policy_.reduce != GradReduce::kWide) {
     if (sent.scalar_type() != at::kBFloat16) {
       sent = part_of(wire, 0, numel_, at::kBFloat16);
       kernels::convert(sent, from);
     }
     if (policy_.reduce == GradReduce::kBf16)
-      arriving_ = part_of(wire, bytes_of(numel_, at::kBFloat16), own_.numel(), at::kBFloat16);
+      arriving_ = part_of(wire, bytes_of(numel_, at::kBFloat16), shard_, at::kBFloat16);
   }
   work_ = mesh_.reduce_group().reduce_scatter(arriving_, sent);
 }
@@ -126,6 +137,7 @@ bool BucketGradient::next_phase() {
     return true;
   }
   phase_ = Phase::kIdle;
+  if (offloaded_) kept_.copy_(std::exchange(own_, {}), /*non_blocking=*/true);
   return false;
 }
 

@@ -26,6 +26,9 @@ struct MicroStep {
 //   the way              reduce-scatter over dp_shard -> all-reduce of the shard over dp_replicate
 //                        -> at zero 0 all-gather over dp_shard
 //
+// An offloaded shard (ShardingPolicy) is kept in the host's memory: it comes to the device when the
+// next reduction is added to it, and goes back after that.
+//
 // A bucket that several stages use is reduced once for each use, in every stage of ZeRO alike, so
 // that all give the same bits; only where gradients are kept in full over several micro-batches are
 // the uses added up before.
@@ -39,11 +42,15 @@ class BucketGradient {
   // [numel], what the backward pass sees.
   const at::Tensor& view() const { return view_.tensor(); }
   // What the optimizer reads once the step's reductions are done: this rank's shard, at zero 0 all.
-  const at::Tensor& kept() const { return policy_.zero == 0 ? kept_ : own_; }
+  const at::Tensor& kept() const { return policy_.zero == 0 || offloaded_ ? kept_ : own_; }
+  bool offloaded() const { return offloaded_; }
 
   int64_t slot_bytes() const;
   // Elements of the master's dtype that start_reduce() needs as staging.
   int64_t staging_numel() const;
+  // Elements of the master's dtype that an offloaded shard needs on the device from start_reduce()
+  // until advance() has returned false.
+  int64_t shard_slot_numel() const { return offloaded_ ? shard_ : 0; }
   // Bytes that it needs besides to convert what travels.
   int64_t wire_bytes() const;
   void add_to(MemoryLedger& ledger) const;
@@ -53,7 +60,7 @@ class BucketGradient {
   // After it. last: nothing more comes in this step; single: the step has one micro-batch. False
   // if no operation was started. advance() follows in any case.
   bool start_reduce(bool first, bool last, bool single, const at::Tensor& staging,
-                    const at::Tensor& wire);
+                    const at::Tensor& wire, const at::Tensor& shard_slot);
   // Waits for the operation on its way and starts the next one; false when none is left. After the
   // first call the slot is free.
   bool advance();
@@ -73,10 +80,12 @@ class BucketGradient {
   at::ScalarType params_;
   int64_t numel_;
   int uses_;
+  int64_t shard_;    // elements of this rank's shard
   bool full_;        // kept_ holds the whole bucket
+  bool offloaded_;   // kept_ is a shard in the host's memory
   bool direct_;      // the backward pass adds into kept_
-  at::Tensor kept_;  // [numel] or [numel / dp_shard]
-  at::Tensor own_;   // this rank's shard of it
+  at::Tensor kept_;  // [numel] or [shard]
+  at::Tensor own_;   // this rank's shard, on the device; undefined while it is offloaded
   RepointableTensor view_;
   Work work_;
   Phase phase_ = Phase::kIdle;

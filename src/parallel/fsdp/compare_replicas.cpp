@@ -80,6 +80,7 @@ Copies over_dp_shard(const std::vector<FlatBucket*>& buckets) {
 }  // namespace
 
 void compare_replicas(const std::vector<FlatBucket*>& buckets, Mesh& mesh, int64_t step) {
+  for (FlatBucket* bucket : buckets) bucket->settle();
   const auto world_rank = [&](int replicate, int shard, int tp) {
     return (replicate * mesh.dp_shard() + shard) * mesh.tp() + tp;
   };

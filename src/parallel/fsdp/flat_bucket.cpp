@@ -30,7 +30,8 @@ FlatBucket::FlatBucket(std::string name, std::vector<ParameterPack*> packs, Mesh
       mesh_(mesh),
       options_(options),
       layout_(std::move(packs), mesh.dp_shard()),
-      resident_(options.params == master_dtype(options.params) &&
+      resident_(!options.policy.offload_optimizer &&
+                options.params == master_dtype(options.params) &&
                 (options.policy.zero == 0 || mesh.dp_shard() == 1)),
       full_(layout_.numel, options.params, mesh.device().torch_device()) {
   const int64_t begin = mesh.dp_shard_rank() * shard_numel();
@@ -45,17 +46,27 @@ void FlatBucket::allocate() {
   const at::ScalarType wide = master_dtype(options_.params);
   const int64_t begin = mesh_.dp_shard_rank() * shard_numel();
   const int64_t held = options_.policy.zero == 0 ? numel() : shard_numel();
-  const auto zeros = [&](int64_t n, at::ScalarType dtype) {
-    return mesh_.device().zeros({n}, dtype);
+  const bool offloads = options_.policy.offload_optimizer;
+  const auto state = [&](at::ScalarType dtype) {
+    return offloads ? device().zeros_pinned({held}, dtype) : device().zeros({held}, dtype);
   };
   if (!resident_ && options_.policy.keeps_full_parameters()) {
-    full_memory_ = zeros(numel(), options_.params);
+    full_memory_ = device().zeros({numel()}, options_.params);
     full_.point_at(full_memory_.data_ptr());
-    if (options_.params == wide) master_ = full_memory_.narrow(0, begin, held);
+    if (options_.params == wide && !offloads) master_ = full_memory_.narrow(0, begin, held);
   }
-  if (!master_.defined()) master_ = zeros(held, wide);
+  if (!master_.defined()) master_ = state(wide);
   if (resident_) full_.point_at(master_.data_ptr());
-  if (!options_.trainable) return;
+  if (options_.trainable) allocate_trained(held, state);
+  if (offloads)
+    place_in_store_ = options_.offload->add(
+        {master_, moments_, gradient_ && gradient_->offloaded() ? gradient_->kept() : at::Tensor()},
+        options_.trainable, options_.params != wide);
+}
+
+void FlatBucket::allocate_trained(int64_t held,
+                                  const std::function<at::Tensor(at::ScalarType)>& state) {
+  const at::ScalarType wide = master_dtype(options_.params);
   gradient_.emplace(mesh_, options_.policy, options_.params, numel(), options_.uses);
   const int moments = options_.policy.moments;
   const at::ScalarType dtype = wide == at::kDouble ? wide : options_.policy.moment_dtype;
@@ -65,7 +76,7 @@ void FlatBucket::allocate() {
     moments_ = std::move(stored.moments);
     return;
   }
-  for (int i = 0; i < moments; ++i) moments_.push_back(zeros(held, dtype));
+  for (int i = 0; i < moments; ++i) moments_.push_back(state(dtype));
 }
 
 void FlatBucket::bind_parameters() {
@@ -108,10 +119,13 @@ void FlatBucket::take_values(const Parameter& part) {
 void FlatBucket::add_to(MemoryLedger& ledger) const {
   const auto bytes = [](const at::Tensor& tensor) { return static_cast<int64_t>(tensor.nbytes()); };
   if (full_memory_.defined()) ledger.add(MemoryClass::kParameters, bytes(full_memory_));
+  const bool offloads = options_.policy.offload_optimizer;
   // A master that is a slice of the full copy is counted there.
-  if (!full_memory_.defined() || options_.params != master_.scalar_type())
-    ledger.add(MemoryClass::kMaster, bytes(master_));
-  const auto place = options_.moments ? MemoryClass::kOffloadFile : MemoryClass::kMoments;
+  if (!full_memory_.defined() || options_.params != master_.scalar_type() || offloads)
+    ledger.add(offloads ? MemoryClass::kOffloadHost : MemoryClass::kMaster, bytes(master_));
+  const auto place = offloads           ? MemoryClass::kOffloadHost
+                     : options_.moments ? MemoryClass::kOffloadFile
+                                        : MemoryClass::kMoments;
   for (const auto& moment : moments_) ledger.add(place, bytes(moment));
   if (gradient_) gradient_->add_to(ledger);
 }
@@ -130,14 +144,32 @@ bool FlatBucket::start_gather(void* slot) {
     full_.point_at(slot);
   }
   if (options_.policy.zero == 0) {
-    kernels::convert(full_.tensor(), master_);
+    copy_master(full_.tensor());
     return true;
   }
   const at::Tensor own =
       full_.tensor().narrow(0, mesh_.dp_shard_rank() * shard_numel(), shard_numel());
-  if (own.data_ptr() != master_.data_ptr()) kernels::convert(own, master_);
+  if (own.data_ptr() != master_.data_ptr()) copy_master(own);
   gather_ = mesh_.gather_group().all_gather(full_.tensor(), own);
   return true;
+}
+
+void FlatBucket::copy_master(const at::Tensor& to) {
+  if (options_.offload)
+    options_.offload->load_master(place_in_store_, to);
+  else
+    kernels::convert(to, master_);
+}
+
+BucketUpdate FlatBucket::begin_update() {
+  if (options_.offload) {
+    StoreUse use(*options_.offload, place_in_store_);
+    const OffloadStore::States& states = options_.offload->on_device(place_in_store_);
+    return {std::move(use), states.master, states.grad.defined() ? states.grad : grad(),
+            states.moments};
+  }
+  return {options_.moments ? StoreUse(*options_.moments, place_in_store_) : StoreUse(), master_,
+          grad(), moments_};
 }
 
 void FlatBucket::wait_gather() {

@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "parallel/fsdp/bucket_gradient.h"
 #include "parallel/fsdp/bucket_layout.h"
 #include "parallel/fsdp/moment_store.h"
+#include "parallel/fsdp/offload_store.h"
 #include "parallel/fsdp/repointable_tensor.h"
 #include "parallel/fsdp/sharding_policy.h"
 #include "parallel/mesh.h"
@@ -21,8 +23,16 @@ struct BucketOptions {
   ShardingPolicy policy;
   at::ScalarType params = at::kFloat;  // the policy's, or fp32 for what is kept in fp32
   bool trainable = true;
-  int uses = 1;                    // stages that read it
-  MomentStore* moments = nullptr;  // policy.moments_on_disk: where; outlives the bucket
+  int uses = 1;                     // stages that read it
+  MomentStore* moments = nullptr;   // policy.moments_on_disk: where; outlives the bucket
+  OffloadStore* offload = nullptr;  // policy.offload_optimizer: the same
+};
+
+// The states of a bucket as its update reads and writes them, on the device, as long as this lives.
+struct BucketUpdate {
+  StoreUse use;
+  at::Tensor master, grad;
+  std::vector<at::Tensor> moments;
 };
 
 // clang-format off
@@ -37,8 +47,8 @@ struct BucketOptions {
 //   and writes them at every stage of ZeRO. master(), grad() and moments() hold that shard, at zero
 //   0 everything; pad and gaps included (always zero).
 // - `full` is re-pointable. At zero 3 the executor points it at ring slots. Below, it stays, and a
-//   gather refreshes it after an update. Where the master is whole on this rank and of the same
-//   dtype, `full` is the master (resident): nothing is ever gathered.
+//   gather refreshes it after an update. Where the master is whole on this rank's device and of the
+//   same dtype, `full` is the master (resident): nothing is ever gathered.
 // clang-format on
 class FlatBucket {
  public:
@@ -69,9 +79,12 @@ class FlatBucket {
   // Trainable buckets alone.
   const at::Tensor& grad() const { return gradient_->kept(); }
   std::vector<at::Tensor>& moments() { return moments_; }
-  // An update of this bucket's moments lasts as long as the result.
-  MomentUse use_moments() {
-    return options_.moments ? MomentUse(*options_.moments, place_in_store_) : MomentUse();
+  // The update of a trainable bucket.
+  BucketUpdate begin_update();
+  // Before master() and moments() are read or written outside of an update: offloaded ones hold
+  // then what the last update wrote. The host waits for that.
+  void settle() {
+    if (options_.offload) options_.offload->release();
   }
   void add_to(MemoryLedger& ledger) const;
 
@@ -98,8 +111,10 @@ class FlatBucket {
 
  private:
   void allocate();
+  void allocate_trained(int64_t held, const std::function<at::Tensor(at::ScalarType)>& state);
   void bind_parameters();
   void take_values(const Parameter& part);
+  void copy_master(const at::Tensor& to);
 
   std::string name_;
   Mesh& mesh_;

@@ -13,9 +13,24 @@ struct StoredMoments {
   std::vector<at::Tensor> moments;
 };
 
-// A place other than ordinary memory for the optimizer's moments. An update takes the buckets in
-// the order in which they were added, one at a time; a store may so keep few of them at hand.
-class MomentStore {
+// A place other than the device's ordinary memory for what an update reads and writes. An update
+// takes the buckets in the order in which they were added, one at a time; a store may so keep few
+// of them at hand.
+class UpdateStore {
+ public:
+  virtual ~UpdateStore() = default;
+
+  // An update of bucket number `bucket` starts and ends. begin() throws what went wrong since.
+  virtual void begin(int bucket) = 0;
+  virtual void end(int bucket) noexcept = 0;
+
+  // Around reading or writing states outside of updates (checkpoints): what updates wrote is there,
+  // and memory that was taken for them may go.
+  virtual void release() = 0;
+};
+
+// One for the moments alone.
+class MomentStore : public UpdateStore {
  public:
   // Of each bucket's part of the store: pages of every processor divide it.
   static constexpr int64_t kAlignment = int64_t{1} << 16;
@@ -24,37 +39,27 @@ class MomentStore {
     return (bytes + kAlignment - 1) / kAlignment * kAlignment;
   }
 
-  virtual ~MomentStore() = default;
-
   // `count` tensors [numel] of zeros, valid as long as the store. They may be read and written at
   // any time; between begin() and end() that is fast.
   virtual StoredMoments add_bucket(int count, int64_t numel, at::ScalarType dtype) = 0;
-
-  // An update of bucket number `bucket` starts and ends. begin() throws what went wrong since.
-  virtual void begin(int bucket) = 0;
-  virtual void end(int bucket) noexcept = 0;
-
-  // After moments were read or written outside of updates (checkpoints): memory that they took may
-  // go.
-  virtual void release() = 0;
 };
 
-// One update of one bucket's moments: begin() and end() as a scope.
-class MomentUse {
+// One update of one bucket: begin() and end() as a scope.
+class StoreUse {
  public:
-  MomentUse() = default;  // moments in ordinary memory
-  MomentUse(MomentStore& store, int bucket) : store_(&store), bucket_(bucket) {
+  StoreUse() = default;  // everything lies in the device's ordinary memory
+  StoreUse(UpdateStore& store, int bucket) : store_(&store), bucket_(bucket) {
     store.begin(bucket);
   }
-  MomentUse(MomentUse&& other) noexcept
+  StoreUse(StoreUse&& other) noexcept
       : store_(std::exchange(other.store_, nullptr)), bucket_(other.bucket_) {}
-  MomentUse& operator=(MomentUse&&) = delete;
-  ~MomentUse() {
+  StoreUse& operator=(StoreUse&&) = delete;
+  ~StoreUse() {
     if (store_) store_->end(bucket_);
   }
 
  private:
-  MomentStore* store_ = nullptr;
+  UpdateStore* store_ = nullptr;
   int bucket_ = 0;
 };
 
