@@ -65,6 +65,7 @@ void OffloadStore::allocate() {
     buffer.used = device_.new_event();
   }
   wide_ = device_.zeros({master}, at::kByte);
+  device_.synchronize();  // the zeros were written on a stream that `in` does not wait for
 }
 
 void OffloadStore::load_master(int bucket, const at::Tensor& to) {
