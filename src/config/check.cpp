@@ -30,10 +30,12 @@ std::string divisors(int64_t n) {
   return divisors(n, [](int64_t) { return true; });
 }
 
-// What tp has to divide: every split of a layer must come out even.
-int64_t tp_must_divide(const LlamaConfig& m) {
-  return std::gcd(std::gcd(m.num_attention_heads, m.num_key_value_heads),
-                  std::gcd(m.intermediate_size, m.vocab_size));
+// Whether tensor parallelism can split every layer: each rank has as many query heads and columns
+// of the MLP as the others, key and value heads are split or held by several ranks each, and the
+// vocabulary's rows differ by one at most.
+bool tp_fits(const LlamaConfig& m, int64_t tp) {
+  return m.num_attention_heads % tp == 0 && m.intermediate_size % tp == 0 &&
+         (m.num_key_value_heads % tp == 0 || tp % m.num_key_value_heads == 0) && m.vocab_size >= tp;
 }
 
 // Configurations made in code have not been through the reader.
@@ -125,22 +127,39 @@ void check_zero(const ParallelSection& p) {
   }
 }
 
+void check_sequence_parallel(const Config& c) {
+  if (c.parallel.tp_overlap == TpOverlapMode::kRing && !c.parallel.sequence_parallel) {
+    fail_user(
+        "config",
+        "parallel.tp_overlap: ring; what it sends around the ring are the gathers and sums of "
+        "sequence parallelism; set parallel.sequence_parallel: true, or tp_overlap: backward");
+  }
+  const int64_t tp = c.parallel.tp, rows = c.training.micro_batch_size, length = c.data.seq_len;
+  if (!c.parallel.sequence_parallel || rows * length % tp == 0) return;
+  const int64_t step = tp / std::gcd(tp, rows);  // of which seq_len may be a multiple
+  fail_user("config",
+            "parallel.sequence_parallel: true; parallel.tp {} must divide the tokens of a "
+            "micro-batch, training.micro_batch_size {} x data.seq_len {} = {}; a multiple of {} as "
+            "micro_batch_size would do, or a seq_len of {}",
+            tp, rows, length, rows * length, tp / std::gcd(tp, length), (length / step + 1) * step);
+}
+
 void check_parallel(const Config& c) {
   const LlamaConfig& m = c.model;
-  const std::string good = divisors(tp_must_divide(m));
-  const struct {
-    const char* key;
-    int64_t value;
-  } split[] = {{"num_attention_heads", m.num_attention_heads},
-               {"num_key_value_heads", m.num_key_value_heads},
-               {"intermediate_size", m.intermediate_size},
-               {"vocab_size", m.vocab_size}};
-  for (const auto& [key, value] : split) {
-    if (value % c.parallel.tp != 0) {
-      fail_user("config", "parallel.tp: {}; must divide model.{} {}; for this model these work: {}",
-                c.parallel.tp, key, value, good);
-    }
-  }
+  const int64_t tp = c.parallel.tp;
+  const std::string good =
+      divisors(m.num_attention_heads, [&](int64_t t) { return tp_fits(m, t); });
+  const auto refuse = [&](const char* rule, const char* key, int64_t value) {
+    fail_user("config", "parallel.tp: {}; must {} model.{} {}; for this model these work: {}", tp,
+              rule, key, value, good);
+  };
+  if (m.num_attention_heads % tp != 0)
+    refuse("divide", "num_attention_heads", m.num_attention_heads);
+  if (m.num_key_value_heads % tp != 0 && tp % m.num_key_value_heads != 0)
+    refuse("divide, or be a multiple of,", "num_key_value_heads", m.num_key_value_heads);
+  if (m.intermediate_size % tp != 0) refuse("divide", "intermediate_size", m.intermediate_size);
+  if (m.vocab_size < tp) refuse("be at most", "vocab_size", m.vocab_size);
+  check_sequence_parallel(c);
   check_zero(c.parallel);
 }
 
@@ -270,6 +289,13 @@ void check_cuda(const Config& c) {
 }
 
 void check_memory(const Config& c) {
+  if (c.parallel.sequence_parallel && c.memory.loss_chunk % c.parallel.tp != 0) {
+    fail_user("config",
+              "memory.loss_chunk: {}; with parallel.sequence_parallel a chunk has as many tokens "
+              "of each of the {} ranks of tp; multiples of {} work, such as {}",
+              c.memory.loss_chunk, c.parallel.tp, c.parallel.tp,
+              (c.memory.loss_chunk / c.parallel.tp + 1) * c.parallel.tp);
+  }
   if (c.memory.recompute != Recompute::kFull && c.memory.recompute_every != 1) {
     fail_user("config",
               "memory.recompute_every: {}; it needs memory.recompute: full; leave it out or set "
@@ -357,9 +383,8 @@ MeshShape resolve_mesh(const Config& config, int world) {
   if (world < 1) fail("config", "{} ranks; must be at least 1", world);
   if (p.dp_shard == 0) {
     if (world % fixed != 0) {
-      const int64_t good = tp_must_divide(config.model);
       const auto fits = [&](int64_t tp) {
-        return good % tp == 0 && world % (tp * p.dp_replicate) == 0;
+        return tp_fits(config.model, tp) && world % (tp * p.dp_replicate) == 0;
       };
       fail_user("config",
                 "parallel: dp_replicate {} x tp {} = {} must divide the number of ranks, which is "

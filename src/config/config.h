@@ -19,6 +19,7 @@ enum class OutputDtype { kParams, kFp32, kBf16 };
 enum class AutoFlag { kAuto, kTrue, kFalse };
 enum class Recompute { kNone, kFull, kSelective };
 enum class Offload { kNone, kOptimizer, kAll };
+enum class TpOverlapMode { kOff, kBackward, kRing };
 enum class OnNonfinite { kStop, kSkip, kRollback };
 
 struct RunSection {
@@ -40,6 +41,8 @@ struct ParallelSection {
   int prefetch = 1;
   AutoFlag reduce_per_micro_batch = AutoFlag::kAuto;
   bool allow_tp_across_nodes = false;
+  bool sequence_parallel = false;  // of no effect where tp is 1
+  TpOverlapMode tp_overlap = TpOverlapMode::kBackward;
 };
 
 struct PrecisionSection {
@@ -61,6 +64,7 @@ struct MemorySection {
   int recompute_every = 1;  // with recompute full: of every k-th stage
   Offload offload = Offload::kNone;
   std::string offload_dir;  // a folder for the optimizer's moments; empty: they stay in memory
+  int64_t loss_chunk = 0;   // tokens whose logits exist at once; 0: auto
 };
 
 struct DataSection {

@@ -23,10 +23,11 @@ IntegerValue integer(T& member, int64_t min, int64_t max) {
           ""};
 }
 
-// An int whose 0 is written as `word`.
-inline IntegerValue integer_or(const char* word, int& member, int64_t min, int64_t max) {
+// An integer whose 0 is written as `word`.
+template <typename T>
+IntegerValue integer_or(const char* word, T& member, int64_t min, int64_t max) {
   return {[&member] { return member == 0 ? std::nullopt : std::optional<int64_t>(member); },
-          [&member](std::optional<int64_t> value) { member = static_cast<int>(value.value_or(0)); },
+          [&member](std::optional<int64_t> value) { member = static_cast<T>(value.value_or(0)); },
           min, max, word};
 }
 

@@ -295,6 +295,24 @@ std::vector<Section> describe(Config& c) {
             kFree,
             "Whether a tensor-parallel group may have ranks on several nodes.",
             {}},
+           {"sequence_parallel",
+            FlagValue{&c.parallel.sequence_parallel},
+            false,
+            kFree,
+            "With tp above 1: activations between layers are split by tokens, so norms, dropout "
+            "and additions take 1/tp of the time and memory; the same bytes travel. tp must divide "
+            "micro_batch_size x seq_len.",
+            {"sp", "enable_sequence_parallel"}},
+           {"tp_overlap",
+            choice(c.parallel.tp_overlap, {"off", "backward", "ring"}),
+            false,
+            kFree,
+            "What runs beside the communication of tensor parallelism. backward: the product of a "
+            "weight's gradient, beside the sum of the input's; ring, with sequence_parallel: also "
+            "the products around each gather and sum of a linear layer, in tp chunks; off: "
+            "nothing. "
+            "Log and metrics say how much was hidden.",
+            {"tp_comm_overlap", "async_tensor_parallel"}},
        }},
       {"precision", "Element types.",
        joined(
@@ -367,7 +385,14 @@ std::vector<Section> describe(Config& c) {
          kFree,
          "A folder on a local disk for the optimizer's moments, which then take a few buckets' "
          "memory alone. Each rank reserves their size at the start.",
-         {"nvme_path"}}}},
+         {"nvme_path"}},
+        {"loss_chunk",
+         integer_or("auto", c.memory.loss_chunk, 1, kMaxSize),
+         false,
+         kFree,
+         "Tokens of a micro-batch whose logits exist at once. auto: 64 MiB of logits; with params "
+         "bf16 or fp16 all tokens, since several chunks need an fp32 sum of the head's gradient.",
+         {"cross_entropy_chunk_size"}}}},
       data_section(c.data),
       training_section(c.training),
       optimizer_section(c.optimizer),

@@ -23,14 +23,16 @@ namespace {
 
 template <typename T, typename W = hn::TFromD<LanesOf<T>>>
 void drop_rows(const T* x, const int64_t* rows, const DropoutRate& rate, uint64_t key,
-               int64_t positions, T* y, int64_t width, int64_t begin, int64_t end) {
+               int64_t positions, int64_t first_token, T* y, int64_t width, int64_t begin,
+               int64_t end) {
   const LanesOf<T> d;
   HWY_ALIGN W factors[kDropoutGroup];
   for (int64_t row = begin; row < end; ++row) {
+    const int64_t token = first_token + row;
     for (int64_t first = 0; first < width; first += kDropoutGroup) {
-      dropout_factors(key, static_cast<uint64_t>(rows[row / positions]),
-                      static_cast<uint32_t>(row % positions), first / kDropoutGroup, rate.threshold,
-                      static_cast<W>(rate.scale), factors);
+      dropout_factors(key, static_cast<uint64_t>(rows[token / positions]),
+                      static_cast<uint32_t>(token % positions), first / kDropoutGroup,
+                      rate.threshold, static_cast<W>(rate.scale), factors);
       const T* in = x + row * width + first;
       T* out = y + row * width + first;
       const W* f = factors;
@@ -43,12 +45,12 @@ void drop_rows(const T* x, const int64_t* rows, const DropoutRate& rate, uint64_
 }
 
 void dropout_target(at::ScalarType dtype, const void* x, const int64_t* rows,
-                    const DropoutRate& rate, uint64_t key, int64_t positions, void* y,
-                    int64_t width, int64_t begin, int64_t end) {
+                    const DropoutRate& rate, uint64_t key, int64_t positions, int64_t first_token,
+                    void* y, int64_t width, int64_t begin, int64_t end) {
   with_any_type("dropout", dtype, [&](auto type) {
     using T = typename decltype(type)::type;
-    drop_rows(static_cast<const T*>(x), rows, rate, key, positions, static_cast<T*>(y), width,
-              begin, end);
+    drop_rows(static_cast<const T*>(x), rows, rate, key, positions, first_token, static_cast<T*>(y),
+              width, begin, end);
   });
 }
 
@@ -66,25 +68,29 @@ DropoutRate::DropoutRate(double p) : scale(1 / (1 - p)) {
   threshold = static_cast<uint32_t>(std::min(std::round(p * 0x1p32), 0x1p32 - 1));
 }
 
-void dropout(const at::Tensor& x, const at::Tensor& rows, const DropoutRate& rate, uint64_t key,
-             const at::Tensor& y) {
+void dropout(const at::Tensor& x, const DropoutTokens& tokens, const DropoutRate& rate,
+             uint64_t key, const at::Tensor& y) {
   constexpr const char* kName = "dropout";
+  const auto& [rows, positions, first] = tokens;
   check_contiguous_cpu(kName, {{"x", x}, {"rows", rows}, {"y", y}});
   check_dim(kName, {"x", x}, 2);
   check_shape(kName, {"y", y}, x.sizes());
   check_dtype(kName, {"y", y}, x.scalar_type());
   check_dtype(kName, {"rows", rows}, at::kLong);
-  const int64_t n = x.size(0), batch = rows.numel();
+  const int64_t n = x.size(0);
   if (n == 0) return;
-  if (batch == 0 || n % batch != 0)
-    fail("kernels", "dropout: {} rows of {} samples; the samples must divide the rows", n, batch);
+  if (positions < 1 || first < 0 || first + n > rows.numel() * positions)
+    fail("kernels", "dropout: tokens {} to {} of {} rows of {} positions; they must lie in them",
+         first, first + n, rows.numel(), positions);
   const auto kernel = HWY_DYNAMIC_DISPATCH(dropout_target);
   const void* in = x.const_data_ptr();
   void* out = y.data_ptr();
   const int64_t* row_ids = rows.const_data_ptr<int64_t>();
-  for_ranges(n, grain_rows(x.size(1)), [&](int64_t begin, int64_t end) {
-    kernel(x.scalar_type(), in, row_ids, rate, key, n / batch, out, x.size(1), begin, end);
-  });
+  for_ranges(n, grain_rows(x.size(1)),
+             [&, positions = positions, first = first](int64_t begin, int64_t end) {
+               kernel(x.scalar_type(), in, row_ids, rate, key, positions, first, out, x.size(1),
+                      begin, end);
+             });
 }
 
 }  // namespace tessera::kernels

@@ -17,11 +17,18 @@ struct DropoutRate {
   double scale;
 };
 
-// y <- x with elements dropped. x, y [N, H], y may be x; rows int64 [B] with B a divisor of N: row
-// n of x is position n % (N / B) of row rows[n / (N / B)] of the run. The gradient w.r.t. x is the
-// same function of the gradient w.r.t. y.
-void dropout(const at::Tensor& x, const at::Tensor& rows, const DropoutRate& rate, uint64_t key,
-             const at::Tensor& y);
+// Which of the tokens of some rows of the run a tensor [n, H] holds: number i is position (first +
+// i) % positions of row rows[(first + i) / positions].
+struct DropoutTokens {
+  at::Tensor rows;  // int64 [B]
+  int64_t positions;
+  int64_t first = 0;
+};
+
+// y <- x with elements dropped. x, y [n, H], y may be x. The gradient w.r.t. x is the same function
+// of the gradient w.r.t. y.
+void dropout(const at::Tensor& x, const DropoutTokens& tokens, const DropoutRate& rate,
+             uint64_t key, const at::Tensor& y);
 
 // Query rows of some heads that read the same keys: row r of a tensor is query first_query + r %
 // queries of head r / queries, and reads keys 0 .. its own position.

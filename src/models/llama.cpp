@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+
 #include "models/layers/attention.h"
 #include "models/layers/attention_dropout.h"
 #include "models/layers/dropout.h"
@@ -24,38 +26,41 @@ Weight weight_of(const Parameter& parameter) {
 // The shared description of matrices and norms.
 class SpecFactory {
  public:
-  explicit SpecFactory(const LlamaConfig& config)
-      : normal_(Initializer::normal(config.initializer_range)) {}
+  SpecFactory(const LlamaConfig& config, const TensorParallel& tp)
+      : normal_(Initializer::normal(config.initializer_range)),
+        sequence_parallel_(tp.sequence_parallel()) {}
 
-  ParameterSpec matrix(std::string name, int64_t out, int64_t in, int shard_dim) const {
-    return {std::move(name), {out, in}, Placement::shard(shard_dim), normal_, /*decay=*/true};
+  ParameterSpec matrix(std::string name, int64_t out, int64_t in, Placement placement) const {
+    return {std::move(name), {out, in}, placement, normal_, /*decay=*/true};
   }
   ParameterSpec norm(std::string name, int64_t size) const {
-    return {std::move(name),
-            {size},
-            Placement::replicate(),
-            Initializer::constant(1.0),
-            /*decay=*/false};
+    return {.name = std::move(name),
+            .shape = {size},
+            .tp = Placement::replicate(),
+            .init = Initializer::constant(1.0),
+            .decay = false,
+            .partial_gradient = sequence_parallel_};
   }
 
  private:
   Initializer normal_;
+  bool sequence_parallel_;
 };
 
 class EmbeddingStage : public Stage {
  public:
-  EmbeddingStage(const LlamaConfig& config, Mesh& mesh, const LlamaOptions& options)
-      : Stage("embedding", mesh.tp(), mesh.tp_rank()),
-        mesh_(mesh),
+  EmbeddingStage(const LlamaConfig& config, const TensorParallel& tp, const LlamaOptions& options)
+      : Stage("embedding", tp.size(), tp.rank()),
+        tp_(tp),
         activations_(options.activations),
         dropout_(config.embedding_dropout, options.seed, "model.embed_tokens"),
-        embed_tokens_(table_.add(SpecFactory(config).matrix(
-            "model.embed_tokens.weight", config.vocab_size, config.hidden_size, 0))) {}
+        embed_tokens_(table_.add(SpecFactory(config, tp)
+                                     .matrix("model.embed_tokens.weight", config.vocab_size,
+                                             config.hidden_size, Placement::uneven_shard(0)))) {}
 
   TensorList forward(const TensorList&, const MicroBatch& batch) override {
-    const at::Tensor x =
-        vocab_parallel_embedding(batch.tokens, embed_tokens_, mesh_.tp_group(), activations_);
-    return {dropout(x, dropout_, batch.rows)};
+    const at::Tensor x = vocab_parallel_embedding(batch.tokens, embed_tokens_, tp_, activations_);
+    return {dropout(x, dropout_, batch.rows, tp_)};
   }
 
   bool backward_reads_parameters() const override { return false; }
@@ -63,7 +68,7 @@ class EmbeddingStage : public Stage {
   Parameter& embed_tokens() { return embed_tokens_; }
 
  private:
-  Mesh& mesh_;
+  const TensorParallel tp_;
   const at::ScalarType activations_;
   const DropoutPlace dropout_;
   Parameter& embed_tokens_;
@@ -71,69 +76,81 @@ class EmbeddingStage : public Stage {
 
 class BlockStage : public Stage {
  public:
-  BlockStage(const LlamaConfig& c, int64_t index, std::shared_ptr<const RopeTable> rope, Mesh& mesh,
-             const LlamaOptions& options)
-      : Stage("block " + std::to_string(index), mesh.tp(), mesh.tp_rank()),
+  BlockStage(const LlamaConfig& c, int64_t index, std::shared_ptr<const RopeTable> rope,
+             const TensorParallel& tp, const LlamaOptions& options)
+      : Stage("block " + std::to_string(index), tp.size(), tp.rank()),
         config_(c),
         prefix_("model.layers." + std::to_string(index) + "."),
         rope_(std::move(rope)),
-        mesh_(mesh),
+        tp_(tp),
         selective_recompute_(options.selective_recompute),
         attention_dropout_(c.attention_dropout, options.seed, prefix_ + "self_attn"),
         o_dropout_(c.hidden_dropout, options.seed, prefix_ + "self_attn.o_proj"),
         down_dropout_(c.hidden_dropout, options.seed, prefix_ + "mlp.down_proj"),
-        spec_(c),
+        spec_(c, tp),
         input_layernorm_(table_.add(spec_.norm(prefix_ + "input_layernorm.weight", c.hidden_size))),
         qkv_proj_(table_.add_pack(
-            {matrix("self_attn.q_proj", c.num_attention_heads * c.head_dim(), c.hidden_size, 0),
-             matrix("self_attn.k_proj", c.num_key_value_heads * c.head_dim(), c.hidden_size, 0),
-             matrix("self_attn.v_proj", c.num_key_value_heads * c.head_dim(), c.hidden_size, 0)})),
-        o_proj_(table_.add(
-            matrix("self_attn.o_proj", c.hidden_size, c.num_attention_heads * c.head_dim(), 1))),
+            {matrix("self_attn.q_proj", c.num_attention_heads * c.head_dim(), c.hidden_size, kRows),
+             kv_matrix("self_attn.k_proj"), kv_matrix("self_attn.v_proj")})),
+        o_proj_(table_.add(matrix("self_attn.o_proj", c.hidden_size,
+                                  c.num_attention_heads * c.head_dim(), kColumns))),
         post_attention_layernorm_(
             table_.add(spec_.norm(prefix_ + "post_attention_layernorm.weight", c.hidden_size))),
         gate_up_proj_(
-            table_.add_pack({matrix("mlp.gate_proj", c.intermediate_size, c.hidden_size, 0),
-                             matrix("mlp.up_proj", c.intermediate_size, c.hidden_size, 0)})),
-        down_proj_(table_.add(matrix("mlp.down_proj", c.hidden_size, c.intermediate_size, 1))) {}
+            table_.add_pack({matrix("mlp.gate_proj", c.intermediate_size, c.hidden_size, kRows),
+                             matrix("mlp.up_proj", c.intermediate_size, c.hidden_size, kRows)})),
+        down_proj_(
+            table_.add(matrix("mlp.down_proj", c.hidden_size, c.intermediate_size, kColumns))) {}
 
   TensorList forward(const TensorList& inputs, const MicroBatch& batch) override {
-    Communicator& tp = mesh_.tp_group();
     const double eps = config_.rms_norm_eps;
     const auto [x, y, make_y] = rms_norm(inputs[0], weight_of(input_layernorm_), eps);
     at::Tensor out =
-        attend(column_parallel_linear(y, weight_of(qkv_proj_), tp, or_kept(make_y)), batch);
-    out = row_parallel_linear(out, weight_of(o_proj_), tp);
-    out = dropout(out, o_dropout_, batch.rows);
+        attend(column_parallel_linear(y, weight_of(qkv_proj_), tp_, or_kept(make_y)), batch);
+    out = row_parallel_linear(out, weight_of(o_proj_), tp_);
+    out = dropout(out, o_dropout_, batch.rows, tp_);
     const auto [x2, y2, make_y2] = add_rms_norm(x, out, weight_of(post_attention_layernorm_), eps);
     const at::Tensor gate_up =
-        column_parallel_linear(y2, weight_of(gate_up_proj_), tp, or_kept(make_y2));
-    out = row_parallel_linear(swiglu(gate_up), weight_of(down_proj_), tp,
+        column_parallel_linear(y2, weight_of(gate_up_proj_), tp_, or_kept(make_y2));
+    out = row_parallel_linear(swiglu(gate_up), weight_of(down_proj_), tp_,
                               or_kept(swiglu_recipe(gate_up)));
-    return {dropout(out, down_dropout_, batch.rows).add_(x2)};
+    return {dropout(out, down_dropout_, batch.rows, tp_).add_(x2)};
   }
 
  private:
+  static constexpr Placement kRows = Placement::shard(0), kColumns = Placement::shard(1);
+
   at::Tensor attend(const at::Tensor& qkv, const MicroBatch& batch) const {
-    const AttentionShape shape{batch.tokens.size(0), batch.tokens.size(1),
-                               config_.num_attention_heads / mesh_.tp(),
-                               config_.num_key_value_heads / mesh_.tp(), config_.head_dim()};
+    const AttentionShape shape{
+        batch.tokens.size(0), batch.tokens.size(1), config_.num_attention_heads / tp_.size(),
+        config_.num_key_value_heads * kv_copies() / tp_.size(), config_.head_dim()};
     if (attention_dropout_.p == 0 || !batch.rows.defined())
       return causal_attention(qkv, shape, *rope_);
-    const int64_t first_head = mesh_.tp_rank() * shape.heads;
+    const int64_t first_head = tp_.rank() * shape.heads;
     return dropout_attention(qkv, shape, *rope_, {attention_dropout_, first_head, batch.rows});
   }
 
   Recipe or_kept(const Recipe& recipe) const { return selective_recompute_ ? recipe : Recipe(); }
 
-  ParameterSpec matrix(const std::string& name, int64_t out, int64_t in, int shard_dim) const {
-    return spec_.matrix(prefix_ + name + ".weight", out, in, shard_dim);
+  ParameterSpec matrix(const std::string& name, int64_t out, int64_t in,
+                       Placement placement) const {
+    return spec_.matrix(prefix_ + name + ".weight", out, in, placement);
+  }
+  ParameterSpec kv_matrix(const std::string& name) const {
+    return matrix(name, config_.num_key_value_heads * config_.head_dim(), config_.hidden_size,
+                  Placement::shard(0, kv_copies()));
+  }
+
+  // How many ranks hold each kv head: query head h reads kv head h / (heads / kv heads), so a rank
+  // with the t-th of T equal parts of the query heads reads kv heads from t * kv heads / T on.
+  int kv_copies() const {
+    return std::max(1, tp_.size() / static_cast<int>(config_.num_key_value_heads));
   }
 
   const LlamaConfig config_;
   const std::string prefix_;
   std::shared_ptr<const RopeTable> rope_;
-  Mesh& mesh_;
+  const TensorParallel tp_;
   const bool selective_recompute_;
   const DropoutPlace attention_dropout_, o_dropout_, down_dropout_;
   const SpecFactory spec_;
@@ -148,25 +165,32 @@ class BlockStage : public Stage {
 class HeadStage : public Stage {
  public:
   // `tied`: the embedding's parameter, if the model ties the two, else null.
-  HeadStage(const LlamaConfig& c, Mesh& mesh, Parameter* tied)
-      : Stage("head", mesh.tp(), mesh.tp_rank()),
+  HeadStage(const LlamaConfig& c, const TensorParallel& tp, Parameter* tied)
+      : Stage("head", tp.size(), tp.rank()),
         eps_(c.rms_norm_eps),
-        mesh_(mesh),
-        norm_(table_.add(SpecFactory(c).norm("model.norm.weight", c.hidden_size))),
+        tp_(tp),
+        norm_(table_.add(SpecFactory(c, tp).norm("model.norm.weight", c.hidden_size))),
         lm_head_(tied ? borrow(*tied)
-                      : table_.add(SpecFactory(c).matrix("lm_head.weight", c.vocab_size,
-                                                         c.hidden_size, 0))) {}
+                      : table_.add(SpecFactory(c, tp).matrix("lm_head.weight", c.vocab_size,
+                                                             c.hidden_size,
+                                                             Placement::uneven_shard(0)))) {}
 
   TensorList forward(const TensorList& inputs, const MicroBatch& batch) override {
     const at::Tensor y = rms_norm(inputs[0], weight_of(norm_), eps_).y;
     return {vocab_parallel_loss(y, weight_of(lm_head_), lm_head_.box.offset[0],
-                                batch.targets.reshape({-1}), batch.weights.reshape({-1}),
-                                mesh_.tp_group())};
+                                lm_head_.spec.shape[0], batch.targets.reshape({-1}),
+                                batch.weights.reshape({-1}), tp_)};
+  }
+
+  int64_t logits_bytes(int64_t tokens) const override {
+    return loss_buffer_bytes({lm_head_.spec.shape[0], lm_head_.spec.shape[1],
+                              lm_head_.value.scalar_type(), tokens, lm_head_.grad.defined()},
+                             tp_);
   }
 
  private:
   const double eps_;
-  Mesh& mesh_;
+  const TensorParallel tp_;
   Parameter& norm_;
   Parameter& lm_head_;
 };
@@ -175,15 +199,16 @@ class HeadStage : public Stage {
 
 std::vector<std::unique_ptr<Stage>> make_llama(const LlamaConfig& config, int64_t seq_len,
                                                Mesh& mesh, const LlamaOptions& options) {
+  const TensorParallel tp(mesh, options.tensor_parallel);
   const auto rope = std::make_shared<const RopeTable>(
       seq_len, config.head_dim(), config.rope_theta, options.buffers, mesh.device().torch_device());
   std::vector<std::unique_ptr<Stage>> stages;
-  auto embedding = std::make_unique<EmbeddingStage>(config, mesh, options);
+  auto embedding = std::make_unique<EmbeddingStage>(config, tp, options);
   Parameter* tied = config.tie_word_embeddings ? &embedding->embed_tokens() : nullptr;
   stages.push_back(std::move(embedding));
   for (int64_t i = 0; i < config.num_hidden_layers; ++i)
-    stages.push_back(std::make_unique<BlockStage>(config, i, rope, mesh, options));
-  stages.push_back(std::make_unique<HeadStage>(config, mesh, tied));
+    stages.push_back(std::make_unique<BlockStage>(config, i, rope, tp, options));
+  stages.push_back(std::make_unique<HeadStage>(config, tp, tied));
   return stages;
 }
 

@@ -6,6 +6,7 @@
 #include "models/llama_config.h"
 #include "parallel/executor/stage.h"
 #include "parallel/mesh.h"
+#include "parallel/tensor_parallel/tensor_parallel.h"
 
 namespace tessera {
 
@@ -16,6 +17,7 @@ struct LlamaOptions {
   // The outputs of norms and SwiGLU, which linear layers need for their weights' gradients, are
   // made again in backward; attention and matrix products are kept (Korthikanti et al. 2022).
   bool selective_recompute = false;
+  TensorParallelOptions tensor_parallel = {};
 };
 
 // Llama (Touvron et al. 2023) as a chain of stages: embedding, num_hidden_layers blocks, head with
@@ -29,9 +31,10 @@ struct LlamaOptions {
 //   head:  x -> sum over tokens of weight * cross_entropy(lm_head(norm(x)), target)
 // clang-format on
 //
-// Tensor parallelism T: q, k, v, gate, up by output rows (heads), o and down by input columns,
-// embedding and head by vocabulary; norms are whole on every rank. With tied embeddings the head
-// borrows the embedding's parameter.
+// Tensor parallelism T: q, k, v, gate, up by output rows (heads; with fewer kv heads than T each
+// is held by T / kv heads ranks), o and down by input columns, embedding and head by vocabulary;
+// norms are whole on every rank. Under sequence parallelism x has this rank's B*S / T rows. With
+// tied embeddings the head borrows the embedding's parameter.
 //
 // Dropout, in a micro-batch that names its rows: on the embedding's output, on the outputs of
 // o_proj and down_proj, on attention probabilities.

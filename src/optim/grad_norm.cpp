@@ -12,7 +12,7 @@ namespace {
 void add_squared_norm(FlatBucket& bucket, const Mesh& mesh, const at::Tensor& sum) {
   if (!bucket.trainable()) return;
   for (const Segment& segment : bucket.segments()) {
-    if (!segment.parameter->spec.tp.is_sharded() && mesh.tp_rank() != 0) continue;
+    if (segment.parameter->spec.tp.copy(mesh.tp_rank()) != 0) continue;
     kernels::add_sum_squares(bucket.grad().narrow(0, segment.shard_offset, segment.slice.numel()),
                              sum);
   }

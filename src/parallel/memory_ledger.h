@@ -14,22 +14,23 @@ enum class MemoryClass {
   kGatherRing,   // slots that parameters are gathered into
   kReduceRing,   // slots that a backward pass writes gradients into
   kStaging,      // what a reduction needs besides
+  kLogits,       // the loss's buffers, which come and go with each micro-batch: the most
   kPoison,       // debug: what released parameters read as
   kOffloadHost,  // pinned memory of the host, where the others are a GPU's
   kOffloadFile,  // on disk, not in memory
 };
-inline constexpr int kMemoryClasses = 10;
+inline constexpr int kMemoryClasses = 11;
 
 inline const char* memory_class_name(MemoryClass memory_class) {
   constexpr std::array<const char*, kMemoryClasses> kNames = {
-      "parameters",         "master weights", "gradients", "moments",
-      "gather ring",        "reduce ring",    "staging",   "poison slot",
-      "pinned host memory", "moments on disk"};
+      "parameters",  "master weights",     "gradients",      "moments",
+      "gather ring", "reduce ring",        "staging",        "logits",
+      "poison slot", "pinned host memory", "moments on disk"};
   return kNames[static_cast<size_t>(memory_class)];
 }
 
-// How many bytes of each class this rank's engine has allocated. All of it is allocated at the
-// start: steps add nothing.
+// How many bytes of each class this rank's engine has allocated. All of it but the logits is
+// allocated at the start: steps add nothing.
 class MemoryLedger {
  public:
   void add(MemoryClass memory_class, int64_t bytes) { bytes_[index(memory_class)] += bytes; }

@@ -30,4 +30,13 @@ Mesh::Mesh(MeshShape shape, std::unique_ptr<Communicator> world, bool allow_tp_a
       world_->split(rank % (shape.tp * shape.dp_shard), dp_replicate_rank_, "replicate");
 }
 
+Communicator& Mesh::tp_copies_group(int copies) {
+  if (copies == tp()) return *tp_group_;
+  if (copies < 1 || tp() % copies != 0)
+    fail("mesh", "groups of {} ranks of tp {}; they must divide it", copies, tp());
+  auto& group = tp_copies_groups_[copies];
+  if (!group) group = tp_group_->split(tp_rank_ / copies, tp_rank_ % copies, "tp copies");
+  return *group;
+}
+
 }  // namespace tessera

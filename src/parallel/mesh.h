@@ -1,5 +1,6 @@
 #pragma once
 
+#include <map>
 #include <memory>
 
 #include "parallel/comm/communicator.h"
@@ -34,6 +35,10 @@ class Mesh {
   Communicator& tp_group() { return *tp_group_; }
   Communicator& gather_group() { return *gather_group_; }
   Communicator& reduce_group() { return *reduce_group_; }
+  // The `copies` consecutive ranks of tp that hold the same part of a parameter with so many copies
+  // (Placement): tp_group() where they are all of it. The first call for a number is collective
+  // over tp.
+  Communicator& tp_copies_group(int copies);
   // Ranks that hold copies of the same shard.
   Communicator& replicate_group() { return *replicate_group_; }
 
@@ -45,6 +50,7 @@ class Mesh {
   std::unique_ptr<Communicator> world_;
   Device device_;
   std::unique_ptr<Communicator> tp_group_;
+  std::map<int, std::unique_ptr<Communicator>> tp_copies_groups_;
   std::unique_ptr<Communicator> gather_group_;
   std::unique_ptr<Communicator> reduce_group_;
   std::unique_ptr<Communicator> replicate_group_;

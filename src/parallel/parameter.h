@@ -12,14 +12,25 @@
 
 namespace tessera {
 
-// How a parameter lies on the tensor-parallel axis: every rank holds all of it, or an equal part of
-// one dim. The value fixes who draws, sums, counts, saves and loads what; there are no other flags.
+// How a parameter lies on the tensor-parallel axis: every rank holds all of it, or one part of one
+// dim. The value fixes who draws, sums, counts, saves and loads what; there are no other flags.
 struct Placement {
-  static Placement replicate() { return {-1}; }
-  static Placement shard(int dim) { return {dim}; }
+  static constexpr Placement replicate() { return {}; }
+  // Equal parts. With `copies` > 1 there are tp / copies of them, and rank t holds number t /
+  // copies: key and value heads fewer than tp.
+  static constexpr Placement shard(int dim, int copies = 1) { return {dim, copies, false}; }
+  // Parts that differ by at most one row, the larger ones first: a vocabulary that tp does not
+  // divide. No rank has rows that do not exist.
+  static constexpr Placement uneven_shard(int dim) { return {dim, 1, true}; }
+
   bool is_sharded() const { return dim >= 0; }
+  // How many ranks of a tp group hold the same part as this rank, and its number among them.
+  int copies(int tp) const { return is_sharded() ? shard_copies : tp; }
+  int copy(int tp_rank) const { return is_sharded() ? tp_rank % shard_copies : tp_rank; }
 
   int dim = -1;
+  int shard_copies = 1;
+  bool uneven = false;
 };
 
 // How a weight starts: normal with mean 0, or a constant.
@@ -42,6 +53,14 @@ struct ParameterSpec {
   // Of the group of optimizer.groups that rules it.
   double lr_scale = 1.0;
   std::optional<double> weight_decay = std::nullopt;  // whatever `decay` says
+  // Of a replicated parameter: each rank's gradient covers a part of the tokens (sequence
+  // parallelism) or of the heads, and their sum over tp is the gradient.
+  bool partial_gradient = false;
+
+  // Copies of a part always serve different heads.
+  bool sums_gradient_over_tp() const {
+    return tp.is_sharded() ? tp.shard_copies > 1 : partial_gradient;
+  }
 };
 
 // A row of the parameter table: the spec, this rank's tensor-parallel part of it, and the local
@@ -55,6 +74,9 @@ struct Parameter {
   at::Tensor grad;  // undefined if frozen
   // A module's own parameter, which then is `value`, and whose values are where it starts.
   at::Tensor module_tensor;
+  // Elements that its place in a bucket takes: the largest part of any tp rank, so that all ranks
+  // of a tp group cut their buckets alike.
+  int64_t reserved = 0;
 };
 
 // Parameters of equal trailing shape that lie back to back, so that one matrix product serves them
@@ -70,7 +92,7 @@ class ParameterTable {
  public:
   ParameterTable(int tp, int tp_rank) : tp_(tp), tp_rank_(tp_rank) {}
 
-  // Error if a sharded dim does not divide by tp (the configuration's rules come first).
+  // Error if a sharded dim cannot be divided so (the configuration's rules come first).
   Parameter& add(ParameterSpec spec) { return *add_pack({std::move(spec)}).parts[0]; }
   ParameterPack& add_pack(std::vector<ParameterSpec> specs);
 

@@ -57,6 +57,8 @@ void MetricsFile::write(const StepMetrics& m) {
       R"("tokens_per_s": {}, "peak_memory_bytes": {})",
       m.step, number(m.loss), number(m.grad_norm), number(m.lr), m.tokens, number(m.step_ms),
       number(m.tokens_per_s), m.peak_memory);
+  if (m.tp_ms > 0.0)
+    line += fmt::format(R"(, "tp_ms": {}, "tp_hidden": {})", number(m.tp_ms), number(m.tp_hidden));
   if (!m.updated) line += R"(, "skipped": true)";
   if (m.loss_scale != 0.0) line += fmt::format(R"(, "loss_scale": {})", number(m.loss_scale));
   if (!m.stage_norms.empty()) {

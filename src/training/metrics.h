@@ -22,7 +22,11 @@ struct StepMetrics {
   int64_t peak_memory = 0;       // bytes: the largest rank's peak resident memory so far
   std::vector<int64_t> samples;  // ids of the global batch, if asked for
   bool updated = true;           // false: the step was not finite and changed nothing
-  double loss_scale = 0.0;       // of this step; 0: none is in use
+  // Communication of tensor parallelism on rank 0, and the part of it that ran beside computation;
+  // 0: there is none, or the device does not tell.
+  double tp_ms = 0.0;
+  double tp_hidden = 0.0;
+  double loss_scale = 0.0;                                  // of this step; 0: none is in use
   std::vector<std::pair<std::string, double>> stage_norms;  // by name, if asked for
 };
 

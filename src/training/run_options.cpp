@@ -55,12 +55,31 @@ ExecutorOptions executor_options(const Config& config, int stages) {
   return options;
 }
 
+TensorParallelOptions tensor_parallel_options(const Config& config) {
+  TensorParallelOptions options;
+  options.sequence_parallel = config.parallel.sequence_parallel;
+  options.loss_chunk = config.memory.loss_chunk;
+  switch (config.parallel.tp_overlap) {
+    case TpOverlapMode::kOff:
+      options.overlap = TpOverlap::kOff;
+      break;
+    case TpOverlapMode::kBackward:
+      options.overlap = TpOverlap::kBackward;
+      break;
+    case TpOverlapMode::kRing:
+      options.overlap = TpOverlap::kRing;
+      break;
+  }
+  return options;
+}
+
 LlamaOptions llama_options(const Config& config) {
   LlamaOptions options;
   options.seed = config.run.seed;
   options.activations = params_dtype(config.precision);
   options.buffers = config.precision.buffers == BufferDtype::kBf16 ? at::kBFloat16 : at::kFloat;
   options.selective_recompute = config.memory.recompute == Recompute::kSelective;
+  options.tensor_parallel = tensor_parallel_options(config);
   return options;
 }
 

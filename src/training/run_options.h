@@ -19,6 +19,9 @@ ShardingPolicy policy_of(const Config& config);
 // `stages`: how many the chain has.
 ExecutorOptions executor_options(const Config& config, int stages);
 
+// How layers use tensor parallelism.
+TensorParallelOptions tensor_parallel_options(const Config& config);
+
 LlamaOptions llama_options(const Config& config);
 
 }  // namespace tessera

@@ -21,6 +21,7 @@
 #include "parallel/executor/memory_model.h"
 #include "parallel/fsdp/initialize.h"
 #include "parallel/fsdp/moment_file.h"
+#include "parallel/fsdp/tp_gradient_sum.h"
 #include "parallel/keep_fp32.h"
 #include "training/config_agreement.h"
 #include "training/memory_report.h"
@@ -170,8 +171,10 @@ TrainOutcome run(const Config& requested, std::unique_ptr<Communicator> world,
     return TrainOutcome::kDone;
   }
 
-  const auto owned_stages =
-      make_llama(config.model, config.data.seq_len, mesh, llama_options(config));
+  TpTime tp_time;
+  LlamaOptions model_options = llama_options(config);
+  model_options.tensor_parallel.time = &tp_time;
+  const auto owned_stages = make_llama(config.model, config.data.seq_len, mesh, model_options);
   const auto stages = pointers(owned_stages);
   std::vector<ParameterTable*> tables;
   for (Stage* stage : stages) tables.push_back(&stage->table());
@@ -198,20 +201,26 @@ TrainOutcome run(const Config& requested, std::unique_ptr<Communicator> world,
   fill_states(start, std::move(reader), config.run.seed, manifest.states, buckets);
   if (moments) moments->release();
   StepExecutor executor(stages, buckets, bucket_set.of_stage, options);
-  MemoryLedger ledger = executor.ledger();
+  TpGradientSum tp_gradients(buckets, mesh);
+  MemoryLedger ledger = executor.ledger(), predicted = predict_memory(size, shape, policy, options);
   if (bucket_set.offload) bucket_set.offload->add_to(ledger);
+  const int64_t tokens = config.training.micro_batch_size * data.train->positions_per_sample();
+  for (MemoryLedger* sum : {&ledger, &predicted}) {
+    tp_gradients.add_to(*sum);
+    for (const Stage* stage : stages) sum->add(MemoryClass::kLogits, stage->logits_bytes(tokens));
+  }
   out_of_memory.allocated(ledger);
-  memory.start(ledger, predict_memory(size, shape, policy, options));
+  memory.start(ledger, predicted);
 
   std::optional<MetricsFile> metrics;
   if (root) {
     write_file_atomic(run_dir / "config.yaml", to_yaml(config));
     metrics.emplace(run_dir / "metrics.jsonl", start.progress.step);
   }
-  Trainer trainer(
-      {config, mesh, buckets, stage_names, executor, *data.train, data.valid.get(), checkpoints,
-       manifest, console, metrics ? &*metrics : nullptr, stop_signal, memory, moments.get(), hooks},
-      start.progress);
+  Trainer trainer({config, mesh, buckets, stage_names, executor, tp_gradients, tp_time, *data.train,
+                   data.valid.get(), checkpoints, manifest, console, metrics ? &*metrics : nullptr,
+                   stop_signal, memory, moments.get(), hooks},
+                  start.progress);
   const TrainOutcome outcome = trainer.run();
   if (outcome == TrainOutcome::kDone)
     console.line(

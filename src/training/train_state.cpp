@@ -30,9 +30,9 @@ at::Tensor state_of(FlatBucket& bucket, size_t index) {
 void share(Piece& piece, const Parameter& parameter, const Mesh& mesh) {
   piece.replica = mesh.dp_replicate_rank();
   piece.replicas = mesh.dp_replicate();
-  if (parameter.spec.tp.is_sharded()) return;
-  piece.replica = piece.replica * mesh.tp() + mesh.tp_rank();
-  piece.replicas *= mesh.tp();
+  const int copies = parameter.spec.tp.copies(mesh.tp());
+  piece.replica = piece.replica * copies + parameter.spec.tp.copy(mesh.tp_rank());
+  piece.replicas *= copies;
 }
 
 // `state`: on the host.

@@ -18,7 +18,7 @@ std::vector<TensorInfo> tensor_infos(const std::vector<Stage*>& stages);
 // on a GPU, into copies in the host's memory, as large as those states.
 //
 // The ranks share the work: each has its own slice, and what replicas (of dp_replicate, or of tp
-// for a parameter that tensor parallelism replicates) hold alike they divide further.
+// for a parameter or part that tensor parallelism replicates) hold alike they divide further.
 struct Snapshot {
   std::vector<Piece> pieces;
   std::vector<at::Tensor> copies;  // what the pieces point into

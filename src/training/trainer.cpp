@@ -74,6 +74,7 @@ TrainOutcome Trainer::run() {
     }
     const bool stop = stop_agreed_ || config.training.stop_after == step;
     if (last || stop || is_due(step, config.checkpoint.every)) save();
+    if (last || stop) say_tp_time();
     if (stop && !last) {
       parts_.console.line(fmt::format(
           "stopped on request after step {} of {}, saved; start the same command to go on", step,
@@ -86,6 +87,7 @@ TrainOutcome Trainer::run() {
 
 std::optional<StepMetrics> Trainer::train_step() {
   const auto start = std::chrono::steady_clock::now();
+  parts_.tp_time = {};
   const auto& config = parts_.config;
   const GlobalBatch batch = next_batch(sampler_, progress_.position,
                                        config.training.global_batch_size, progress_.skipped);
@@ -131,6 +133,7 @@ at::Tensor Trainer::forward_backward(const std::vector<int64_t>& samples) {
     loss += parts_.executor.forward_backward(
         load_micro_batch(parts_.train_data, samples, shape, i, first_row),
         {.first = i == 0, .last = i + 1 == micro_batches});
+  parts_.tp_gradients.run();
   return loss;
 }
 
@@ -250,6 +253,19 @@ void Trainer::measure(StepMetrics& metrics, double seconds) {
   metrics.step_ms = 1e3 * seconds;
   metrics.tokens_per_s = static_cast<double>(positions_per_step()) / seconds;
   metrics.peak_memory = static_cast<int64_t>(peak.item<double>());
+  const TpTime& time = parts_.tp_time;
+  metrics.tp_ms = 1e3 * time.operations;
+  metrics.tp_hidden = time.hidden();
+  tp_time_.operations += time.operations;
+  tp_time_.waited += time.waited;
+}
+
+void Trainer::say_tp_time() {
+  if (tp_time_.operations == 0.0) return;
+  parts_.console.line(fmt::format(
+      "tensor parallelism: rank 0's layers communicated for {:.2f} s, {:.0f} % of it beside "
+      "computation (parallel.tp_overlap)",
+      tp_time_.operations, 100 * tp_time_.hidden()));
 }
 
 // Each sample counts once: in the rows of one data-parallel rank, and of the tp ranks, which hold

@@ -11,6 +11,8 @@
 #include "data/sample_source.h"
 #include "optim/loss_scaler.h"
 #include "parallel/executor/step_executor.h"
+#include "parallel/fsdp/tp_gradient_sum.h"
+#include "parallel/tensor_parallel/tensor_parallel.h"
 #include "training/batches.h"
 #include "training/console.h"
 #include "training/memory_report.h"
@@ -28,6 +30,8 @@ struct TrainerParts {
   const std::vector<FlatBucket*>& buckets;
   const std::vector<std::string>& bucket_stages;  // by bucket, the name of its (first) stage
   StepExecutor& executor;
+  TpGradientSum& tp_gradients;
+  TpTime& tp_time;  // what the model's layers add to
   const SampleSource& train_data;
   const SampleSource* valid_data;  // null: no validation
   CheckpointManager& checkpoints;
@@ -75,6 +79,7 @@ class Trainer {
   Verdict not_finite(const StepSums& sums, const GlobalBatch& batch);
   void roll_back(const GlobalBatch& batch, const std::string& what, const std::string& parameter);
   void measure(StepMetrics& metrics, double seconds);
+  void say_tp_time();
   EvalMetrics evaluate();
   int64_t positions_per_step() const;
   void save();
@@ -87,6 +92,7 @@ class Trainer {
   LossScaler scaler_;
   int64_t last_failed_step_ = 0;
   bool stop_agreed_ = false;
+  TpTime tp_time_;                 // of all steps
   double seconds_per_step_ = 0.0;  // smoothed, for the time left
 };
 

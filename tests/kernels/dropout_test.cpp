@@ -35,12 +35,12 @@ TEST_P(DropoutKernels, MasksAreTheDefinition) {
   for (const auto dtype : kActivationTypes) {
     for (const int64_t width : {1, 17, 64, 200}) {
       const auto x = randn({6, width}, dtype), y = guarded({6, width}, dtype);
-      dropout(x, rows, rate, 99, y);
+      dropout(x, {rows, 3}, rate, 99, y);
       const auto f = at::cat(
           {factors(99, 7, 0, 3, width, rate), factors(99, int64_t{1} << 40, 0, 3, width, rate)});
       expect_close(y, x.to(at::kDouble) * f, "y");
       EXPECT_TRUE(at::equal(y == 0, f == 0)) << dtype;
-      dropout(x, rows, rate, 99, x);
+      dropout(x, {rows, 3}, rate, 99, x);
       EXPECT_TRUE(at::equal(x, y)) << "in place";
     }
   }
@@ -49,7 +49,7 @@ TEST_P(DropoutKernels, MasksAreTheDefinition) {
 // Masks never change: a run that was started once goes on with them.
 TEST_P(DropoutKernels, MasksAreFixedForEver) {
   const auto y = guarded({2, 12}, at::kFloat);
-  dropout(guarded_copy(at::ones({2, 12})), at::tensor({int64_t{3}}), DropoutRate(0.5), 42, y);
+  dropout(guarded_copy(at::ones({2, 12})), {at::tensor({int64_t{3}}), 2}, DropoutRate(0.5), 42, y);
   std::string bits;
   for (int64_t i = 0; i < 24; ++i) bits += y.view({-1})[i].item<float>() > 0 ? '1' : '0';
   EXPECT_EQ(bits, "010000101110100011011011");
@@ -60,7 +60,7 @@ TEST_P(DropoutKernels, DependsOnTheCoordinatesAlone) {
   const auto ones = guarded_copy(at::ones({8, 96}));
   const auto draw = [&](std::vector<int64_t> rows, uint64_t key) {
     const auto y = guarded({8, 96}, at::kFloat);
-    dropout(ones, at::tensor(rows), rate, key, y);
+    dropout(ones, {at::tensor(rows), 4}, rate, key, y);
     return y;
   };
   const auto both = draw({5, 9}, 1), swapped = draw({9, 5}, 1);
@@ -70,12 +70,24 @@ TEST_P(DropoutKernels, DependsOnTheCoordinatesAlone) {
   EXPECT_FALSE(at::equal(both.narrow(0, 0, 4), both.narrow(0, 4, 4)));
 }
 
+TEST_P(DropoutKernels, PartsHaveTheWholesMask) {
+  const DropoutRate rate(0.5);
+  const auto x = randn({12, 70}, at::kFloat), whole = guarded({12, 70}, at::kFloat);
+  const DropoutTokens tokens{at::tensor({int64_t{5}, int64_t{9}}), 6};
+  dropout(x, tokens, rate, 1, whole);
+  for (const int64_t first : {1, 4, 9}) {
+    const auto part = guarded({3, 70}, at::kFloat);
+    dropout(guarded_copy(x.narrow(0, first, 3)), {tokens.rows, 6, first}, rate, 1, part);
+    EXPECT_TRUE(at::equal(part, whole.narrow(0, first, 3))) << first;
+  }
+}
+
 TEST_P(DropoutKernels, KeepsTheRateAndTheMean) {
   constexpr int64_t kRows = 1000, kWidth = 640;
   const auto y = guarded({kRows, kWidth}, at::kFloat);
   const auto ones = guarded_copy(at::ones({kRows, kWidth}));
   for (const double p : {0.0, 0.1, 0.5, 0.9}) {
-    dropout(ones, at::tensor({int64_t{0}}), DropoutRate(p), 5, y);
+    dropout(ones, {at::tensor({int64_t{0}}), kRows}, DropoutRate(p), 5, y);
     const double kept = (y > 0).to(at::kDouble).mean().item<double>();
     const double sigma = std::sqrt(p * (1 - p) / (kRows * kWidth));
     EXPECT_NEAR(kept, 1 - p, 4 * sigma) << p;
@@ -127,9 +139,9 @@ TEST_P(DropoutKernels, RefuseBadArguments) {
     EXPECT_MESSAGE(DropoutRate{p}, "it must be at least 0 and below 1");
   const auto x = randn({4, 6}, at::kFloat);
   const DropoutRate rate(0.1);
-  EXPECT_MESSAGE(dropout(x, at::zeros({3}, at::kLong), rate, 0, x),
-                 "4 rows of 3 samples; the samples must divide the rows");
-  EXPECT_MESSAGE(dropout(x, at::zeros({2}), rate, 0, x), "rows is Float; it must be Long");
+  EXPECT_MESSAGE(dropout(x, {at::zeros({3}, at::kLong), 2, 3}, rate, 0, x),
+                 "tokens 3 to 7 of 3 rows of 2 positions; they must lie in them");
+  EXPECT_MESSAGE(dropout(x, {at::zeros({2}), 2}, rate, 0, x), "rows is Float; it must be Long");
   const uint64_t key = 0;
   EXPECT_MESSAGE(
       attention_softmax(x, AttentionRows{4, 3, 1.0, 0, &key}, rate, randn({4}, at::kFloat)),

@@ -1,6 +1,7 @@
 // Dropout by counted masks: the layer, our own attention, and whole models on every split.
 #include "models/layers/attention_dropout.h"
 #include "models/layers/dropout.h"
+#include "parallel/comm/self_communicator.h"
 #include "stage_chain.h"
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -21,10 +22,12 @@ at::Tensor leaf(const at::Tensor& tensor) {
 
 const at::Tensor kRows = at::tensor({int64_t{5}, int64_t{6}});
 
+const auto kOne = make_self_communicator();
+
 TEST(Dropout, BackwardHasTheSameMask) {
   const DropoutPlace place(0.4, 1, "a");
   const at::Tensor x = leaf(random({6, 10}, 1, at::kFloat));
-  const at::Tensor y = dropout(x, place, kRows);
+  const at::Tensor y = dropout(x, place, kRows, *kOne);
   y.backward(at::ones_like(y));
   EXPECT_TRUE(at::equal(x.grad(), at::where(y != 0, at::full({}, 1 / (1 - 0.4)), at::zeros({}))));
   EXPECT_TRUE(at::equal(y.detach(), x.detach() * x.grad()));
@@ -32,16 +35,35 @@ TEST(Dropout, BackwardHasTheSameMask) {
 
 TEST(Dropout, NothingIsDroppedInEvaluationOrAtZero) {
   const at::Tensor x = leaf(random({6, 10}, 1, at::kFloat));
-  EXPECT_TRUE(dropout(x, DropoutPlace(0.4, 1, "a"), {}).is_same(x));
-  EXPECT_TRUE(dropout(x, DropoutPlace(0.0, 1, "a"), kRows).is_same(x));
+  EXPECT_TRUE(dropout(x, DropoutPlace(0.4, 1, "a"), {}, *kOne).is_same(x));
+  EXPECT_TRUE(dropout(x, DropoutPlace(0.0, 1, "a"), kRows, *kOne).is_same(x));
 }
 
 TEST(Dropout, PlacesAndSeedsHaveMasksOfTheirOwn) {
   const at::Tensor x = at::ones({6, 100});
-  const at::Tensor a = dropout(x, DropoutPlace(0.5, 1, "a"), kRows);
-  EXPECT_TRUE(at::equal(a, dropout(x, DropoutPlace(0.5, 1, "a"), kRows)));
-  EXPECT_FALSE(at::equal(a, dropout(x, DropoutPlace(0.5, 1, "b"), kRows)));
-  EXPECT_FALSE(at::equal(a, dropout(x, DropoutPlace(0.5, 2, "a"), kRows)));
+  const at::Tensor a = dropout(x, DropoutPlace(0.5, 1, "a"), kRows, *kOne);
+  EXPECT_TRUE(at::equal(a, dropout(x, DropoutPlace(0.5, 1, "a"), kRows, *kOne)));
+  EXPECT_FALSE(at::equal(a, dropout(x, DropoutPlace(0.5, 1, "b"), kRows, *kOne)));
+  EXPECT_FALSE(at::equal(a, dropout(x, DropoutPlace(0.5, 2, "a"), kRows, *kOne)));
+}
+
+// Parts of the rows need not end where a sample does.
+TEST(Dropout, PartsOfTheTokensHaveTheWholesMask) {
+  const DropoutPlace place(0.4, 1, "a");
+  const at::Tensor x = random({6, 10}, 1, at::kFloat), dy = random({6, 10}, 2, at::kFloat);
+  const at::Tensor whole = leaf(x);
+  const at::Tensor y = dropout(whole, place, kRows, *kOne);
+  y.backward(dy);
+  for (int ranks : {2, 3, 6}) {
+    run_thread_ranks(ranks, [&](Communicator& group) {
+      const TensorParallel tp(group, {.sequence_parallel = true});
+      const at::Tensor own = leaf(tp.own_tokens(x));
+      const at::Tensor own_y = dropout(own, place, kRows, tp);
+      EXPECT_TRUE(at::equal(own_y.detach(), tp.own_tokens(y.detach())));
+      own_y.backward(tp.own_tokens(dy));
+      EXPECT_TRUE(at::equal(own.grad(), tp.own_tokens(whole.grad())));
+    });
+  }
 }
 
 constexpr std::pair<int64_t, int64_t> kHeads[] = {{4, 4}, {4, 2}, {6, 1}};
@@ -168,45 +190,60 @@ TEST(DropoutAttention, DropsAtTheRateAndByGlobalHead) {
   EXPECT_FALSE(at::equal(all[0][0], all[1][0]));
 }
 
-LlamaConfig dropping() {
+LlamaConfig dropping(int64_t kv_heads = 4) {
   LlamaConfig config = chain_config();
+  config.num_key_value_heads = kv_heads;
   config.attention_dropout = 0.1;
   config.hidden_dropout = 0.2;
   config.embedding_dropout = 0.3;
   return config;
 }
 
-TEST(LlamaDropout, SameMasksOnEveryNumberOfRanksAndInEverySplit) {
+// With kv heads of their own, and one that all ranks hold.
+class LlamaDropout : public testing::TestWithParam<int64_t> {};
+
+TEST_P(LlamaDropout, SameMasksOnEveryNumberOfRanksAndInEverySplit) {
   std::map<std::string, at::Tensor> reference;
   double loss = 0.0;
   LlamaOptions options;
   options.seed = 3;
   options.activations = at::kDouble;
+  const LlamaConfig config = dropping(GetParam());
   const MicroBatch batch = chain_batch(at::kDouble);
   on_tp_ranks(1, [&](Mesh& mesh) {
-    StageChain chain(dropping(), 12, mesh, options);
+    StageChain chain(config, 12, mesh, options);
     loss = chain.forward_backward(batch);
     reference = chain.gradients();
     MicroBatch evaluated = batch;
     evaluated.rows = at::Tensor();
-    StageChain plain(chain_config(), 12, mesh, options);
+    LlamaConfig without = config;
+    without.attention_dropout = without.hidden_dropout = without.embedding_dropout = 0.0;
+    StageChain plain(without, 12, mesh, options);
     EXPECT_EQ(chain.forward(evaluated).item<double>(), plain.forward(batch).item<double>());
     EXPECT_GT(std::abs(loss - plain.forward(batch).item<double>()), 1e-3 * loss);
   });
-  for (int tp : {2, 4}) {
-    on_tp_ranks(tp, [&](Mesh& mesh) {
-      StageChain chain(dropping(), 12, mesh, options);
-      EXPECT_NEAR(chain.forward_backward(batch), loss, 1e-12 * loss);
-      for (auto& stage : chain.stages())
-        for (const auto& parameter : stage->table().parameters())
-          EXPECT_LE(
-              distance(parameter.grad, part_of(reference.at(parameter.spec.name), parameter.box)),
-              1e-12)
-              << parameter.spec.name;
-    });
+  for (const int tp : {2, 4}) {
+    for (const bool sequence_parallel : {false, true}) {
+      for (const auto overlap : {TpOverlap::kBackward, TpOverlap::kRing}) {
+        options.tensor_parallel = {.sequence_parallel = sequence_parallel, .overlap = overlap};
+        on_tp_ranks(tp, [&](Mesh& mesh) {
+          StageChain chain(config, 12, mesh, options);
+          EXPECT_NEAR(chain.forward_backward(batch), loss, 1e-12 * loss);
+          chain.sum_partial_gradients(mesh);
+          for (auto& stage : chain.stages())
+            for (const auto& parameter : stage->table().parameters())
+              EXPECT_LE(distance(parameter.grad,
+                                 part_of(reference.at(parameter.spec.name), parameter.box)),
+                        1e-12)
+                  << parameter.spec.name << " on " << tp << " ranks"
+                  << (sequence_parallel ? ", sequence parallel" : "");
+        });
+      }
+    }
   }
+  options.tensor_parallel = {};
   on_tp_ranks(1, [&](Mesh& mesh) {
-    StageChain chain(dropping(), 12, mesh, options);
+    StageChain chain(config, 12, mesh, options);
     double sum = 0.0;
     for (int64_t row : {1, 0})
       sum +=
@@ -218,8 +255,10 @@ TEST(LlamaDropout, SameMasksOnEveryNumberOfRanksAndInEverySplit) {
   });
 }
 
+INSTANTIATE_TEST_SUITE_P(KvHeads, LlamaDropout, testing::Values(4, 1));
+
 // The loss is a smooth function of the weights under masks that stay as they are.
-TEST(LlamaDropout, GradientsAreTheLosss) {
+TEST(Llama, DropoutsGradientsAreTheLosss) {
   on_tp_ranks(1, [&](Mesh& mesh) {
     LlamaOptions options;
     options.activations = at::kDouble;

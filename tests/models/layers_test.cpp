@@ -126,14 +126,14 @@ TEST_P(Loss, EqualsCrossEntropyOfWholeLogits) {
     const int64_t n = vocab / ranks, begin = tp.rank() * n;
     const Weight mine = weight_of(w0.narrow(0, begin, n).contiguous());
     const at::Tensor my_h = leaf(h0);
-    const at::Tensor my_loss = vocab_parallel_loss(my_h, mine, begin, targets, weights, tp);
+    const at::Tensor my_loss = vocab_parallel_loss(my_h, mine, begin, vocab, targets, weights, tp);
     expect_equal(my_loss, loss, "loss");
     my_loss.backward();
     expect_equal(my_h.grad(), h.grad(), "dh");
     expect_equal(mine.grad, w.grad().narrow(0, begin, n), "dw");
     at::AutoGradMode no_grad(false);
     const Weight untouched = weight_of(mine.value);
-    expect_equal(vocab_parallel_loss(my_h, untouched, begin, targets, weights, tp), loss,
+    expect_equal(vocab_parallel_loss(my_h, untouched, begin, vocab, targets, weights, tp), loss,
                  "no grad");
     EXPECT_EQ(untouched.grad.abs().max().item<float>(), 0.0F);
   });
@@ -148,7 +148,7 @@ TEST(Loss, RowsOfWeightZeroAddExactlyNothing) {
   const at::Tensor targets = at::zeros({4}, at::kLong);
   const Weight w = weight_of(random({16, 8}, 2));
   const at::Tensor x = leaf(h);
-  const at::Tensor loss = vocab_parallel_loss(x, w, 0, targets, at::zeros({4}), *tp);
+  const at::Tensor loss = vocab_parallel_loss(x, w, 0, 16, targets, at::zeros({4}), *tp);
   loss.backward();
   EXPECT_EQ(loss.item<float>(), 0.0F);
   EXPECT_EQ(x.grad().abs().max().item<float>(), 0.0F);

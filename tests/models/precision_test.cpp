@@ -183,7 +183,8 @@ TEST(Precision, LossUsesTheFp32Head) {
 
     const at::Tensor x = h0.clone().set_requires_grad(true);
     const Weight weight{w0, at::zeros_like(w0)};
-    const at::Tensor loss = vocab_parallel_loss(x, weight, 0, targets, at::full({20}, 0.05), *tp);
+    const at::Tensor loss =
+        vocab_parallel_loss(x, weight, 0, weight.value.size(0), targets, at::full({20}, 0.05), *tp);
     loss.backward();
     EXPECT_NEAR(loss.item<double>(), expected.item<double>(), 1e-6 * expected.item<double>());
     EXPECT_LE(distance(weight.grad, w.grad()), 1e-6);

@@ -52,6 +52,20 @@ class StageChain {
     return values[0].item<double>();
   }
 
+  // Completes what is partial over tp, as TpGradientSum does it. Collective.
+  void sum_partial_gradients(Mesh& mesh) {
+    if (mesh.tp() == 1) return;
+    for (auto& stage : stages_)
+      for (const auto& parameter : stage->table().parameters()) {
+        if (!parameter.spec.sums_gradient_over_tp()) continue;
+        const at::Tensor sum = parameter.grad.clone();
+        mesh.tp_copies_group(parameter.spec.tp.copies(mesh.tp()))
+            .all_reduce(sum, ReduceOp::kSum)
+            .wait();
+        at::Tensor(parameter.grad).copy_(sum);
+      }
+  }
+
   at::Tensor forward(const MicroBatch& batch) {
     at::AutoGradMode no_grad(false);
     TensorList values;

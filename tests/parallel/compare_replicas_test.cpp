@@ -24,6 +24,7 @@ std::vector<std::string> errors(MeshShape shape, const ShardingPolicy& policy, i
     ParameterTable table(mesh.tp(), mesh.tp_rank());
     const auto normal = Initializer::normal(1.0);
     table.add({"split", {8, 20}, Placement::shard(0), normal});
+    table.add({"copies", {4, 10}, Placement::shard(0, mesh.tp() == 4 ? 2 : 1), normal});
     table.add({"whole", {300}, Placement::replicate(), normal});
     BucketOptions options;
     options.policy = policy;
@@ -95,6 +96,17 @@ TEST(CompareReplicas, NamesOnePokedReplicaOnEachAxis) {
                    {"step 7", "whole (full copy", "over dp_shard", "ranks 0 and 1"});
   expect_error(errors({1, 2, 1}, {.zero = 0}, 1, change_gradient),
                {"whole (gradient)", "over dp_shard"});
+}
+
+void change_copies(FlatBucket& bucket) {
+  change(bucket.grad(), bucket.segments(), "copies");
+}
+
+// Ranks 2 and 3 hold the second part; the first part's ranks have nothing to tell.
+TEST(CompareReplicas, ComparesTheRanksThatHoldTheSamePart) {
+  const auto found = errors({1, 1, 4}, {}, 3, change_copies);
+  expect_error({found[2], found[3]}, {"step 7", "copies (gradient)", "over tp", "ranks 2 and 3"});
+  EXPECT_EQ(found[0] + found[1], "");
 }
 
 TEST(CompareReplicas, WhatTensorParallelismSplitsMayDiffer) {

@@ -36,7 +36,12 @@ TEST(DropoutRun, SameOnEveryMeshAndInEverySplit) {
                         Case{4, 1, 1}, Case{3, 1, 2}}) {
     const std::string name = std::to_string(c.dp) + "x" + std::to_string(c.tp);
     SCOPED_TRACE(name);
-    const Config config = dropping(folder, c, name);
+    Config config = dropping(folder, c, name);
+    expect_close(run(config), reference, 1e-5);
+    expect_weights_close(read_states(config, 5), states, 5, 2e-5);
+    if (c.tp == 1) continue;
+    config.run.dir = folder / (name + "-sequence-parallel");
+    config.parallel.sequence_parallel = true;
     expect_close(run(config), reference, 1e-5);
     expect_weights_close(read_states(config, 5), states, 5, 2e-5);
   }

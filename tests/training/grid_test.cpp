@@ -1,6 +1,8 @@
 // The same numbers whatever the layout: every mesh up to 8 ranks x every stage of ZeRO x
-// accumulation x recompute x tied and untied embeddings, against one rank; and the stages of ZeRO
-// against each other, bit for bit. Ranks are threads, and every run is the real train().
+// accumulation x recompute x tied and untied embeddings, against one rank; where tp is above 1 also
+// with sequence parallelism, fewer kv heads than tp and a vocabulary that tp does not divide; and
+// the stages of ZeRO against each other, bit for bit. Ranks are threads, and every run is the real
+// train().
 #include <gtest/gtest.h>
 
 #include "training/tiny_run.h"
@@ -34,18 +36,41 @@ std::vector<Mesh3> meshes() {
   return all;
 }
 
+struct Model {
+  bool tied;
+  ParamsDtype dtype;
+  int64_t kv_heads = 4;  // of 4 heads
+  int64_t vocab = 64;
+  bool sequence_parallel = false;
+
+  // Whether it is about tensor parallelism alone.
+  bool needs_tp() const { return kv_heads != 4 || vocab != 64 || sequence_parallel; }
+  std::string text() const {
+    return std::string(tied ? "tied" : "untied") +
+           (dtype == ParamsDtype::kFp64   ? "_fp64"
+            : dtype == ParamsDtype::kBf16 ? "_bf16"
+                                          : "_fp32") +
+           (kv_heads == 4 ? "" : "_kv" + std::to_string(kv_heads)) +
+           (vocab == 64 ? "" : "_vocab" + std::to_string(vocab)) +
+           (sequence_parallel ? "_sequence_parallel" : "");
+  }
+};
+
 // A smaller model than the other tests': there are hundreds of runs.
 Config grid_config(const TemporaryFolder& folder, const std::string& name, const Mesh3& mesh,
-                   bool tied, ParamsDtype dtype) {
+                   const Model& model) {
   Config config = tiny_config(folder, name);
   config.model.hidden_size = 32;
   config.model.intermediate_size = 48;
   config.model.num_attention_heads = 4;
-  config.model.tie_word_embeddings = tied;
+  config.model.num_key_value_heads = model.kv_heads;
+  config.model.vocab_size = model.vocab;
+  config.model.tie_word_embeddings = model.tied;
   config.parallel.dp_replicate = mesh.dp_replicate;
   config.parallel.dp_shard = mesh.dp_shard;
   config.parallel.tp = mesh.tp;
-  config.precision.params = dtype;
+  config.parallel.sequence_parallel = model.sequence_parallel;
+  config.precision.params = model.dtype;
   config.data.seq_len = 8;
   config.training.steps = kSteps;
   config.training.global_batch_size = 24;
@@ -62,13 +87,13 @@ struct Layout {
 };
 
 void expect_equal(const TemporaryFolder& folder, const std::string& name, const Layout& layout,
-                  bool tied, ParamsDtype dtype, const TinyRun& reference,
+                  const Model& model, const TinyRun& reference,
                   const std::map<std::string, std::vector<double>>& weights) {
   SCOPED_TRACE(layout.mesh.text() + " zero " + std::to_string(layout.zero) + " accumulation " +
                std::to_string(layout.accumulation) +
                (layout.recompute == Recompute::kFull ? " recompute" : ""));
-  const Tolerance tolerance = dtype == ParamsDtype::kFp64 ? kFp64 : kFp32;
-  Config config = grid_config(folder, name, layout.mesh, tied, dtype);
+  const Tolerance tolerance = model.dtype == ParamsDtype::kFp64 ? kFp64 : kFp32;
+  Config config = grid_config(folder, name, layout.mesh, model);
   config.parallel.zero = layout.zero;
   config.memory.recompute = layout.recompute;
   config.training.micro_batch_size =
@@ -80,38 +105,35 @@ void expect_equal(const TemporaryFolder& folder, const std::string& name, const 
   std::filesystem::remove_all(config.run.dir);
 }
 
-struct Point {
-  bool tied;
-  ParamsDtype dtype;
-};
-
-class Grid : public testing::TestWithParam<std::tuple<int, Point>> {};
+class Grid : public testing::TestWithParam<std::tuple<int, Model>> {};
 
 TEST_P(Grid, EqualsOneRank) {
-  const auto [zero, point] = GetParam();
+  const auto& [zero, model] = GetParam();
   TemporaryFolder folder;
-  const Config one = grid_config(folder, "one", {1, 1, 1}, point.tied, point.dtype);
+  const Config one = grid_config(folder, "one", {1, 1, 1}, model);
   const TinyRun reference = run(one);
   const auto weights = read_states(one, kSteps);
   ASSERT_LT(reference.steps.back().at("loss").get<double>(),
             reference.steps.front().at("loss").get<double>());
   int number = 0;
   for (const Mesh3& mesh : meshes()) {
+    if (model.needs_tp() && mesh.tp == 1) continue;
     for (int accumulation : {1, 3}) {
       for (Recompute recompute : {Recompute::kNone, Recompute::kFull}) {
-        expect_equal(folder, std::to_string(number++), {mesh, zero, accumulation, recompute},
-                     point.tied, point.dtype, reference, weights);
+        expect_equal(folder, std::to_string(number++), {mesh, zero, accumulation, recompute}, model,
+                     reference, weights);
         if (HasFailure()) return;
       }
     }
   }
 }
 
-// Every mesh with two stages of ZeRO each, accumulation and recompute in turn: few enough points
-// (34) for the thread sanitizer.
+// Every mesh with two stages of ZeRO each, accumulation, recompute and sequence parallelism in
+// turn: few enough points (34) for the thread sanitizer.
 TEST(Diagonal, EqualsOneRank) {
   TemporaryFolder folder;
-  const Config one = grid_config(folder, "one", {1, 1, 1}, /*tied=*/false, ParamsDtype::kFp32);
+  Model model{/*tied=*/false, ParamsDtype::kFp32, /*kv_heads=*/2, /*vocab=*/67};
+  const Config one = grid_config(folder, "one", {1, 1, 1}, model);
   const TinyRun reference = run(one);
   const auto weights = read_states(one, kSteps);
   int number = 0;
@@ -119,38 +141,41 @@ TEST(Diagonal, EqualsOneRank) {
     for (int zero : {number / 2 % 4, (number / 2 + 2) % 4}) {
       const int accumulation = number % 3 == 0 ? 3 : 1;
       const Recompute recompute = number % 4 < 2 ? Recompute::kNone : Recompute::kFull;
-      expect_equal(folder, std::to_string(number++), {mesh, zero, accumulation, recompute},
-                   /*tied=*/false, ParamsDtype::kFp32, reference, weights);
+      model.sequence_parallel = number % 2 == 0;
+      expect_equal(folder, std::to_string(number++), {mesh, zero, accumulation, recompute}, model,
+                   reference, weights);
       if (HasFailure()) return;
     }
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Layouts, Grid,
-                         testing::Combine(testing::Values(0, 1, 2, 3),
-                                          testing::Values(Point{false, ParamsDtype::kFp32},
-                                                          Point{true, ParamsDtype::kFp32},
-                                                          Point{false, ParamsDtype::kFp64},
-                                                          Point{true, ParamsDtype::kFp64})),
-                         [](const auto& test) {
-                           const Point& point = std::get<1>(test.param);
-                           return "zero" + std::to_string(std::get<0>(test.param)) +
-                                  (point.tied ? "_tied" : "_untied") +
-                                  (point.dtype == ParamsDtype::kFp64 ? "_fp64" : "_fp32");
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Layouts, Grid,
+    testing::Combine(testing::Values(0, 1, 2, 3),
+                     testing::Values(Model{false, ParamsDtype::kFp32},
+                                     Model{true, ParamsDtype::kFp32},
+                                     Model{false, ParamsDtype::kFp64},
+                                     Model{true, ParamsDtype::kFp64},
+                                     Model{false, ParamsDtype::kFp32, /*kv_heads=*/1},
+                                     Model{true, ParamsDtype::kFp32, 4, 64, true},
+                                     Model{true, ParamsDtype::kFp64, 2, 67, true})),
+    [](const auto& test) {
+      return "zero" + std::to_string(std::get<0>(test.param)) + "_" +
+             std::get<1>(test.param).text();
+    });
 
 // Without accumulation all sums have one order, so nothing differs at all.
-class Bits : public testing::TestWithParam<std::tuple<bool, ParamsDtype>> {};
+class Bits : public testing::TestWithParam<Model> {};
 
 TEST_P(Bits, AreTheSameAtEveryStageOfZero) {
-  const auto [tied, dtype] = GetParam();
   TemporaryFolder folder;
   for (const Mesh3& mesh : meshes()) {
+    if (GetParam().needs_tp() && mesh.tp == 1) continue;
     TinyRun reference;
     std::map<std::string, std::vector<double>> states;
     for (int zero : {3, 2, 1, 0}) {
       SCOPED_TRACE(mesh.text() + " zero " + std::to_string(zero));
-      Config config = grid_config(folder, mesh.text() + std::to_string(zero), mesh, tied, dtype);
+      Config config = grid_config(folder, mesh.text() + std::to_string(zero), mesh, GetParam());
       config.parallel.zero = zero;
       config.training.micro_batch_size = 24 / (mesh.dp_replicate * mesh.dp_shard);
       const TinyRun result = run(config);
@@ -167,19 +192,19 @@ TEST_P(Bits, AreTheSameAtEveryStageOfZero) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Layouts, Bits,
-                         testing::Combine(testing::Bool(),
-                                          testing::Values(ParamsDtype::kFp32, ParamsDtype::kBf16)),
-                         [](const auto& test) {
-                           return std::string(std::get<0>(test.param) ? "tied" : "untied") +
-                                  (std::get<1>(test.param) == ParamsDtype::kBf16 ? "_bf16"
-                                                                                 : "_fp32");
-                         });
+                         testing::Values(Model{false, ParamsDtype::kFp32},
+                                         Model{true, ParamsDtype::kFp32},
+                                         Model{false, ParamsDtype::kBf16},
+                                         Model{true, ParamsDtype::kBf16},
+                                         Model{false, ParamsDtype::kFp32, 2, 67, true},
+                                         Model{true, ParamsDtype::kBf16, 1, 67, true}),
+                         [](const auto& test) { return test.param.text(); });
 
 // What changes when and where communication runs, but no number.
 TEST(Schedule, ChangesNoBit) {
   TemporaryFolder folder;
   const auto config_of = [&](const std::string& name) {
-    Config config = grid_config(folder, name, {2, 2, 1}, /*tied=*/true, ParamsDtype::kFp32);
+    Config config = grid_config(folder, name, {2, 2, 1}, {/*tied=*/true, ParamsDtype::kFp32});
     config.training.micro_batch_size = 2;  // three micro-batches
     return config;
   };
@@ -215,7 +240,7 @@ TEST(Schedule, OneReductionAStepEqualsOneAMicroBatch) {
   for (bool tied : {false, true}) {
     const auto config_of = [&](const std::string& name) {
       Config config =
-          grid_config(folder, name + (tied ? "-tied" : ""), {2, 2, 1}, tied, ParamsDtype::kFp32);
+          grid_config(folder, name + (tied ? "-tied" : ""), {2, 2, 1}, {tied, ParamsDtype::kFp32});
       config.training.micro_batch_size = 2;
       return config;
     };

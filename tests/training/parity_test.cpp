@@ -155,6 +155,81 @@ TEST(Precision, RoundsGradientsWithOneRankToo) {
   EXPECT_NE(wire.steps[0].at("grad_norm"), wide.steps[0].at("grad_norm"));
 }
 
+// What tensor parallelism can do to a model, all at once: one kv head on all ranks of tp, or two; a
+// vocabulary that it does not divide; with and without sequence parallelism.
+TEST(Parity, TensorParallelismInFull) {
+  TemporaryFolder folder;
+  for (const int64_t kv_heads : {1, 2}) {
+    const auto config_for = [&](const Case& c, bool sequence_parallel) {
+      Config config = config_of(folder, c,
+                                std::to_string(kv_heads) + std::to_string(c.dp) +
+                                    std::to_string(c.tp) + (sequence_parallel ? "s" : ""));
+      config.model.num_key_value_heads = kv_heads;
+      config.model.vocab_size = 71;
+      config.parallel.sequence_parallel = sequence_parallel;
+      config.debug.compare_replicas_every = 1;
+      return config;
+    };
+    const Config reference_config = config_for({1, 1, 1}, false);
+    const TinyRun reference = run(reference_config);
+    const auto weights = read_states(reference_config, 10);
+    for (const Case& c : {Case{1, 2, 1}, Case{1, 4, 4}, Case{2, 4, 1}, Case{3, 2, 1}}) {
+      for (const bool sequence_parallel : {false, true}) {
+        SCOPED_TRACE(std::to_string(c.dp) + "x" + std::to_string(c.tp) + " kv heads " +
+                     std::to_string(kv_heads) + (sequence_parallel ? " sequence parallel" : ""));
+        const Config config = config_for(c, sequence_parallel);
+        expect_close(run(config), reference, kMetricTolerance);
+        expect_weights_close(read_states(config, 10), weights, 10, kWeightTolerance);
+      }
+    }
+  }
+}
+
+// What runs beside the communication of tensor parallelism changes the order of additions at most.
+TEST(Parity, OverlapsOfTensorParallelism) {
+  TemporaryFolder folder;
+  for (const Case& c : {Case{1, 2, 1}, Case{1, 4, 1}, Case{2, 2, 4}}) {
+    const auto config_for = [&](const std::string& name, TpOverlapMode mode,
+                                bool sequence_parallel) {
+      Config config = config_of(folder, c, name + std::to_string(c.dp) + std::to_string(c.tp));
+      config.model.hidden_dropout = 0.1;
+      config.parallel.sequence_parallel = sequence_parallel;
+      config.parallel.tp_overlap = mode;
+      return config;
+    };
+    const Config off = config_for("off", TpOverlapMode::kOff, false);
+    const TinyRun reference = run(off);
+    const auto weights = read_states(off, 10);
+    const Config backward = config_for("backward", TpOverlapMode::kBackward, false);
+    expect_identical(run(backward), reference);
+    EXPECT_EQ(read_states(backward, 10), weights);
+    for (const auto mode : {TpOverlapMode::kOff, TpOverlapMode::kBackward, TpOverlapMode::kRing}) {
+      SCOPED_TRACE(std::to_string(c.dp) + "x" + std::to_string(c.tp) + " overlap " +
+                   std::to_string(static_cast<int>(mode)));
+      const Config config =
+          config_for("sequence" + std::to_string(static_cast<int>(mode)), mode, true);
+      const TinyRun result = run(config);
+      expect_close(result, reference, kMetricTolerance);
+      expect_weights_close(read_states(config, 10), weights, 10, kWeightTolerance);
+      EXPECT_GT(result.steps[0].at("tp_ms").get<double>(), 0.0);
+      EXPECT_GE(result.steps[0].at("tp_hidden").get<double>(), 0.0);
+    }
+  }
+}
+
+// Chunks of the loss change the order of additions at most.
+TEST(Parity, ChunksOfTheLoss) {
+  TemporaryFolder folder;
+  const Config whole = config_of(folder, {1, 2, 1}, "whole");
+  const TinyRun reference = run(whole);
+  for (const bool sequence_parallel : {false, true}) {
+    Config config = config_of(folder, {1, 2, 1}, sequence_parallel ? "sequence" : "chunks");
+    config.parallel.sequence_parallel = sequence_parallel;
+    config.memory.loss_chunk = 10;
+    expect_close(run(config), reference, kMetricTolerance);
+  }
+}
+
 TEST(Parity, InitialWeightsAreTheSameBitsOnEveryMesh) {
   TemporaryFolder folder;
   std::map<std::string, std::vector<double>> reference;
@@ -164,6 +239,8 @@ TEST(Parity, InitialWeightsAreTheSameBitsOnEveryMesh) {
     config.training.steps = 1;
     config.optimizer.lr = 1e-30;  // the update is below one bit of any weight
     config.optimizer.weight_decay = 0.0;
+    config.model.num_key_value_heads = 2;
+    config.model.vocab_size = 67;
     run(config);
     auto weights = read_states(config, 1);
     std::erase_if(weights, [](const auto& entry) { return !entry.first.ends_with("/param"); });

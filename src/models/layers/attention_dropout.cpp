@@ -27,8 +27,9 @@ struct Group {
   std::vector<uint64_t> head_keys;
 };
 
-// The loop over samples, groups and blocks of query rows. Blocks depend on the model and the
-// sequence alone, so neither tensor parallelism nor the split into micro-batches changes a bit.
+// The loop over samples, groups and blocks of query rows. Blocks depend on the model, the
+// sequence and the query heads of a kv head alone, so neither the split into micro-batches nor, as
+// long as no kv head is held by several ranks, tensor parallelism changes a bit.
 class Blocks {
  public:
   Blocks(const AttentionShape& shape, const AttentionDropout& dropout, at::ScalarType dtype)

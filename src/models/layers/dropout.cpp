@@ -5,6 +5,7 @@
 
 #include <string>
 
+#include "base/error.h"
 #include "base/philox.h"
 #include "kernels/dropout.h"
 
@@ -17,21 +18,25 @@ using torch::autograd::variable_list;
 
 struct Dropout : Function<Dropout> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const DropoutPlace& place,
-                            const at::Tensor& rows) {
+                            const kernels::DropoutTokens& tokens) {
     ctx->saved_data["p"] = place.p;
     ctx->saved_data["key"] = static_cast<int64_t>(place.key);
-    ctx->saved_data["rows"] = rows;
+    ctx->saved_data["rows"] = tokens.rows;
+    ctx->saved_data["positions"] = tokens.positions;
+    ctx->saved_data["first"] = tokens.first;
     at::Tensor y = at::empty_like(x);
-    kernels::dropout(x, rows, kernels::DropoutRate(place.p), place.key, y);
+    kernels::dropout(x, tokens, kernels::DropoutRate(place.p), place.key, y);
     return y;
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
     const at::Tensor dy = grads[0].contiguous();
     at::Tensor dx = at::empty_like(dy);
-    kernels::dropout(dy, ctx->saved_data["rows"].toTensor(),
-                     kernels::DropoutRate(ctx->saved_data["p"].toDouble()),
-                     static_cast<uint64_t>(ctx->saved_data["key"].toInt()), dx);
+    auto& saved = ctx->saved_data;
+    const kernels::DropoutTokens tokens{saved["rows"].toTensor(), saved["positions"].toInt(),
+                                        saved["first"].toInt()};
+    kernels::dropout(dy, tokens, kernels::DropoutRate(saved["p"].toDouble()),
+                     static_cast<uint64_t>(saved["key"].toInt()), dx);
     return {dx, {}, {}};
   }
 };
@@ -43,9 +48,14 @@ DropoutPlace::DropoutPlace(double rate, uint64_t seed, std::string_view name) : 
   key = words[0] | static_cast<uint64_t>(words[1]) << 32;
 }
 
-at::Tensor dropout(const at::Tensor& x, const DropoutPlace& place, const at::Tensor& rows) {
+at::Tensor dropout(const at::Tensor& x, const DropoutPlace& place, const at::Tensor& rows,
+                   const TensorParallel& tp) {
   if (place.p == 0 || !rows.defined()) return x;
-  return Dropout::apply(x, place, rows);
+  const int64_t tokens = x.size(0) * tp.token_parts(), samples = rows.numel();
+  if (samples == 0 || tokens % samples != 0)
+    fail("dropout", "{} tokens of {} samples; the samples must divide the tokens", tokens, samples);
+  return Dropout::apply(
+      x, place, kernels::DropoutTokens{rows, tokens / samples, tp.token_part() * x.size(0)});
 }
 
 }  // namespace tessera

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include "parallel/tensor_parallel/tensor_parallel.h"
+
 namespace tessera {
 
 // A place in the model where values are dropped. Its masks are a function of the seed, the place's
@@ -18,8 +20,11 @@ struct DropoutPlace {
   uint64_t key;
 };
 
-// x [B*S, C] with elements dropped and the others scaled by 1 / (1 - p); x itself where p is 0 or
-// `rows` is undefined (evaluation). Nothing is kept for the backward pass but the rows' numbers.
-at::Tensor dropout(const at::Tensor& x, const DropoutPlace& place, const at::Tensor& rows);
+// x [B*S, C], or under sequence parallelism this rank's part of those rows, with elements dropped
+// and the others scaled by 1 / (1 - p); x itself where p is 0 or `rows` is undefined (evaluation).
+// Nothing is kept for the backward pass but the rows' numbers. Error if the B rows do not divide
+// the tokens of all parts.
+at::Tensor dropout(const at::Tensor& x, const DropoutPlace& place, const at::Tensor& rows,
+                   const TensorParallel& tp);
 
 }  // namespace tessera

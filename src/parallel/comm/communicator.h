@@ -21,6 +21,7 @@ class Work {
     virtual void block() = 0;  // returns when done; throws what the operation threw
     virtual void wait() { block(); }
     virtual bool done() const = 0;
+    virtual double seconds() const { return 0.0; }
   };
 
   Work() = default;  // already done
@@ -36,6 +37,9 @@ class Work {
     if (state_) state_->block();
   }
   bool done() const { return !state_ || state_->done(); }
+  // How long the operation ran, once it is done: the wait for other ranks, but not for its turn. 0
+  // where the backend does not know, and for what did not run.
+  double seconds() const { return state_ ? state_->seconds() : 0.0; }
 
  private:
   std::shared_ptr<State> state_;

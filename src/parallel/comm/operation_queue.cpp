@@ -17,9 +17,11 @@ class OperationQueue::Task : public Work::State {
     if (!error.empty()) throw Error(error);
   }
   bool done() const override { return finished.load(std::memory_order_acquire); }
+  double seconds() const override { return done() ? duration.count() : 0.0; }
 
   Operation operation;
-  std::string error;  // written before finished
+  std::chrono::duration<double> duration{0};  // as error
+  std::string error;                          // written before finished
   std::atomic<bool> finished{false};
 
  private:
@@ -77,6 +79,7 @@ void OperationQueue::run_front(std::unique_lock<std::mutex>& lock) {
   busy_ = true;
   std::string error = failure_;
   lock.unlock();
+  const auto start = std::chrono::steady_clock::now();
   if (error.empty()) {
     const Watch watch(group_, rank_, task->operation, timeout_, *abort_, closing_);
     try {
@@ -88,6 +91,7 @@ void OperationQueue::run_front(std::unique_lock<std::mutex>& lock) {
       error = fmt::format("{} failed: {}", watch.head(), e.what());
     }
   }
+  task->duration = std::chrono::steady_clock::now() - start;
   // Tensors go before anyone may learn that the operation is done, and outside the lock.
   task->operation.out = at::Tensor();
   task->operation.in = at::Tensor();

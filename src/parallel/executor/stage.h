@@ -45,6 +45,10 @@ class Stage {
   // False where the backward pass does not read the parameters' values (an embedding).
   virtual bool backward_reads_parameters() const { return true; }
 
+  // The most bytes of logits and of what is made of them that exist at once, for micro-batches of
+  // so many tokens. Its parameters are bound to buckets.
+  virtual int64_t logits_bytes(int64_t /*tokens*/) const { return 0; }
+
   const std::string& name() const { return name_; }
   ParameterTable& table() { return table_; }
   // Parameters of other stages' tables that this stage reads too (tied weights).

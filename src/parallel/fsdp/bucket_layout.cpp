@@ -18,7 +18,7 @@ BucketLayout::BucketLayout(std::vector<ParameterPack*> bucket_packs, int shards)
   for (const ParameterPack* pack : packs) {
     numel = round_up(numel, kAlignment);
     offsets.push_back(numel);
-    for (const Parameter* part : pack->parts) numel += part->box.numel();
+    for (const Parameter* part : pack->parts) numel += part->reserved;
   }
   numel = round_up(numel, kAlignment * shards);
 }

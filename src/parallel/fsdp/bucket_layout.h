@@ -16,7 +16,8 @@ struct Segment {
 
 // Where the packs of a bucket lie in its flat tensor: each starts at a multiple of 64 elements, a
 // pack's parts have no gap, and the end is padded so that `shards` equal slices of a multiple of 64
-// elements come out.
+// elements come out. All ranks of a tp group have the same offsets, even where their parts differ
+// by a row (Parameter::reserved), so what they hold alike is cut alike.
 struct BucketLayout {
   BucketLayout(std::vector<ParameterPack*> packs, int shards);
 

@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include <functional>
+#include <map>
 #include <string>
 
 #include "base/error.h"
@@ -50,11 +52,17 @@ class Copies {
   std::vector<int64_t> hashes_;
 };
 
-Copies over_tp(const std::vector<FlatBucket*>& buckets) {
-  Copies copies;
+// By how many ranks of a tp group hold the same part. The most come first: what all compare is said
+// before some of them have an error of their own.
+using CopiesByCount = std::map<int, Copies, std::greater<>>;
+
+CopiesByCount over_tp(const std::vector<FlatBucket*>& buckets, int tp) {
+  CopiesByCount copies;
   for (const FlatBucket* bucket : buckets)
-    for (const Segment& segment : bucket->segments())
-      if (!segment.parameter->spec.tp.is_sharded()) copies.add_states(*bucket, segment);
+    for (const Segment& segment : bucket->segments()) {
+      const int count = segment.parameter->spec.tp.copies(tp);
+      if (count > 1) copies[count].add_states(*bucket, segment);
+    }
   return copies;
 }
 
@@ -85,9 +93,10 @@ void compare_replicas(const std::vector<FlatBucket*>& buckets, Mesh& mesh, int64
     return (replicate * mesh.dp_shard() + shard) * mesh.tp() + tp;
   };
   const int replicate = mesh.dp_replicate_rank(), shard = mesh.dp_shard_rank(), tp = mesh.tp_rank();
-  if (mesh.tp() > 1)
-    over_tp(buckets).compare(mesh.tp_group(), "tp", step,
-                             [&](int i) { return world_rank(replicate, shard, i); });
+  for (const auto& [count, copies] : over_tp(buckets, mesh.tp()))
+    copies.compare(mesh.tp_copies_group(count), "tp", step, [&, first = tp - tp % count](int i) {
+      return world_rank(replicate, shard, first + i);
+    });
   if (mesh.dp_replicate() > 1)
     over_dp_replicate(buckets).compare(mesh.replicate_group(), "dp_replicate", step,
                                        [&](int i) { return world_rank(i, shard, tp); });

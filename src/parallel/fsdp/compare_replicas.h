@@ -11,7 +11,7 @@ namespace tessera {
 // Compares, by a hash (XXH3-64) of each parameter's weights and gradient, what ranks must hold bit
 // for bit alike:
 //
-//   tp             parameters that tensor parallelism replicates
+//   tp             parameters that tensor parallelism replicates, and parts with several copies
 //   dp_replicate   every rank's slice
 //   dp_shard       the full copies of weights at zero 0 to 2; at zero 0 gradients too
 //

@@ -4,7 +4,7 @@
 
 #include <functional>
 
-#include "parallel/comm/communicator.h"
+#include "parallel/tensor_parallel/tensor_parallel.h"
 
 namespace tessera {
 
@@ -22,15 +22,21 @@ struct Weight {
 using Recipe = std::function<at::Tensor()>;
 
 // The conjugate pair of Megatron-LM (Shoeybi et al. 2019): a column-parallel layer whose input is
-// the same on every rank of `tp`, then a row-parallel one whose output is again.
+// the same on every rank of `tp`, then a row-parallel one whose output is again. N counts tokens;
+// under sequence parallelism (Korthikanti et al. 2022) what lies outside of the pair has this
+// rank's n = N / T of them, else n = N. A bias whose value is undefined is none.
 
-// y [N, O/T] = x [N, I] W^T with W [O/T, I], this rank's rows. Backward: dx is summed over tp while
-// the weight's gradient is computed.
-at::Tensor column_parallel_linear(const at::Tensor& x, const Weight& weight, Communicator& tp,
-                                  Recipe recipe = {});
+// y [N, O/T] = x [n, I], gathered, times W^T, + bias, with W [O/T, I] and bias [O/T] this rank's
+// rows (of several layers in one: of their packs). Backward: dx is summed over tp. Under sequence
+// parallelism x is gathered again for the weight's gradient, not kept.
+at::Tensor column_parallel_linear(const at::Tensor& x, const Weight& weight,
+                                  const TensorParallel& tp, Recipe recipe = {},
+                                  const Weight& bias = {});
 
-// y [N, O] = sum over tp of x [N, I/T] W^T with W [O, I/T], this rank's columns.
-at::Tensor row_parallel_linear(const at::Tensor& x, const Weight& weight, Communicator& tp,
-                               Recipe recipe = {});
+// y [n, O] = sum over tp of x [N, I/T] W^T, + bias, with W [O, I/T] this rank's columns. bias [O]
+// is whole on every rank and added once, to the sum. Its gradient is whole too, but under sequence
+// parallelism that of this rank's tokens (ParameterSpec::partial_gradient).
+at::Tensor row_parallel_linear(const at::Tensor& x, const Weight& weight, const TensorParallel& tp,
+                               Recipe recipe = {}, const Weight& bias = {});
 
 }  // namespace tessera

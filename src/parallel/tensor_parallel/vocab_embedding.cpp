@@ -25,27 +25,36 @@ LocalRows local_rows(const at::Tensor& tokens, int64_t vocab_start, int64_t rows
   return {positions, ids.index_select(0, positions)};
 }
 
+// In the form that autograd can hold.
+struct Held : torch::CustomClassHolder {
+  explicit Held(const TensorParallel& context) : tp(context) {}
+  const TensorParallel tp;
+};
+
 struct VocabParallelEmbedding : Function<VocabParallelEmbedding> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& value, const Weight& table,
-                            const at::Tensor& tokens, int64_t vocab_start, Communicator* tp,
+                            const at::Tensor& tokens, int64_t vocab_start, const TensorParallel& tp,
                             at::ScalarType dtype) {
     const auto rows = local_rows(tokens, vocab_start, value.size(0));
     ctx->saved_data["positions"] = rows.positions;
     ctx->saved_data["ids"] = rows.ids;
     ctx->saved_data["grad"] = table.grad;
+    ctx->saved_data["tp"] = c10::IValue::make_capsule(c10::make_intrusive<Held>(tp));
     const at::Tensor found = value.detach().index_select(0, rows.ids).to(dtype);
-    if (tp->size() == 1) return found;
+    if (tp.size() == 1) return found;
     at::Tensor y = at::zeros({tokens.numel(), value.size(1)}, found.options());
     y.index_copy_(0, rows.positions, found);
-    tp->all_reduce(y, ReduceOp::kSum).wait();
-    return y;
+    return tp.sum(y);
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
     const at::Tensor positions = ctx->saved_data["positions"].toTensor();
     at::Tensor grad = ctx->saved_data["grad"].toTensor();
     const at::Tensor ids = ctx->saved_data["ids"].toTensor();
-    const at::Tensor rows = grads[0].index_select(0, positions);
+    const auto held = ctx->saved_data["tp"].toCapsule();
+    const at::Tensor dy = static_cast<const Held&>(*held).tp.gather(grads[0]);
+    ctx->saved_data.clear();
+    const at::Tensor rows = dy.index_select(0, positions);
     if (grad.scalar_type() == at::kFloat || grad.scalar_type() == at::kDouble) {
       grad.index_add_(0, ids, rows.to(grad.scalar_type()));
     } else {
@@ -62,10 +71,10 @@ struct VocabParallelEmbedding : Function<VocabParallelEmbedding> {
 
 }  // namespace
 
-at::Tensor vocab_parallel_embedding(const at::Tensor& tokens, Parameter& table, Communicator& tp,
-                                    at::ScalarType dtype) {
+at::Tensor vocab_parallel_embedding(const at::Tensor& tokens, Parameter& table,
+                                    const TensorParallel& tp, at::ScalarType dtype) {
   return VocabParallelEmbedding::apply(table.value, Weight{table.value, table.grad}, tokens,
-                                       table.box.offset[0], &tp, dtype);
+                                       table.box.offset[0], tp, dtype);
 }
 
 }  // namespace tessera
