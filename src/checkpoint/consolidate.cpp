@@ -1,9 +1,12 @@
+#include <algorithm>
+#include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/files.h"
 #include "checkpoint/convert.h"
 #include "checkpoint/elements.h"
+#include "checkpoint/hf_files.h"
 #include "checkpoint/hugging_face.h"
 #include "checkpoint/pieces.h"
 #include "checkpoint/reader.h"
@@ -16,46 +19,102 @@ namespace {
 using nlohmann::json;
 using nlohmann::ordered_json;
 
+// A tensor of the output, and ours that make it.
+struct Output {
+  TensorSpec spec;
+  HfTensor from;
+};
+
 // The tensors of one output file.
 struct Shard {
-  std::vector<TensorSpec> specs;
+  std::vector<Output> outputs;
   int64_t bytes = 0;
 };
 
+Dtype output_dtype(const CheckpointReader& reader, const ConsolidateOptions& options,
+                   const std::string& name) {
+  const Dtype stored = reader.stored_dtype(name, kStateParam);
+  const Dtype dtype = options.dtype.value_or(stored);
+  if (!can_convert(stored, dtype))
+    fail_user("checkpoint", "tensor '{}' is stored as {}, which does not convert to {}", name,
+              dtype_name(stored), dtype_name(dtype));
+  return dtype;
+}
+
+// The output that a tensor begins; none if another begins it.
+std::optional<Output> output_of(const CheckpointReader& reader, const TensorInfo& tensor,
+                                const HfTensors& names, const ConsolidateOptions& options) {
+  // A tied model's head is its embedding; transformers expects no tensor of its own for it.
+  if (names.tied && tensor.name == names.tied->head) return std::nullopt;
+  HfTensor from{tensor.name, {tensor.name}};
+  for (const HfTensor& other : names.tensors) {
+    const auto part = std::find(other.parts.begin(), other.parts.end(), tensor.name);
+    if (part == other.parts.end()) continue;
+    if (part != other.parts.begin()) return std::nullopt;
+    from = other;
+  }
+  std::vector<int64_t> shape = tensor.shape;
+  for (const TensorInfo& other : reader.manifest().tensors)
+    if (other.name != tensor.name && from.parts.size() > 1 &&
+        std::find(from.parts.begin(), from.parts.end(), other.name) != from.parts.end())
+      shape[0] += other.shape[0];
+  if (from.transposed) std::reverse(shape.begin(), shape.end());
+  return Output{{from.name, output_dtype(reader, options, tensor.name), shape}, from};
+}
+
 // Fills files in model order; a tensor larger than a file has one to itself.
-std::vector<Shard> plan_shards(const CheckpointReader& reader, const ConsolidateOptions& options) {
+std::vector<Shard> plan_shards(const CheckpointReader& reader, const HfTensors& names,
+                               const ConsolidateOptions& options) {
   std::vector<Shard> shards(1);
   for (const TensorInfo& tensor : reader.manifest().tensors) {
-    // A tied model's head is its embedding; transformers expects no tensor of its own for it.
-    if (tensor.name == "lm_head.weight" && is_tied(reader.manifest().model)) continue;
-    const Dtype stored = reader.stored_dtype(tensor.name, kStateParam);
-    const Dtype dtype = options.dtype.value_or(stored);
-    if (!can_convert(stored, dtype))
-      fail_user("checkpoint", "tensor '{}' is stored as {}, which does not convert to {}",
-                tensor.name, dtype_name(stored), dtype_name(dtype));
-    const int64_t bytes = checked_numel(tensor.shape, dtype) * dtype_size(dtype);
-    if (!shards.back().specs.empty() && bytes > options.max_shard_bytes - shards.back().bytes)
+    const std::optional<Output> output = output_of(reader, tensor, names, options);
+    if (!output) continue;
+    const Dtype dtype = output->spec.dtype;
+    const int64_t bytes = checked_numel(output->spec.shape, dtype) * dtype_size(dtype);
+    if (!shards.back().outputs.empty() && bytes > options.max_shard_bytes - shards.back().bytes)
       shards.emplace_back();
-    shards.back().specs.push_back({tensor.name, dtype, tensor.shape});
+    shards.back().outputs.push_back(*output);
     shards.back().bytes += bytes;
   }
   return shards;
 }
 
+// [rows, columns] -> [columns, rows] of elements of `size` bytes.
+std::vector<std::byte> transpose(const std::vector<std::byte>& from, int64_t rows, int64_t columns,
+                                 int64_t size) {
+  std::vector<std::byte> to(from.size());
+  for (int64_t r = 0; r < rows; ++r)
+    for (int64_t c = 0; c < columns; ++c)
+      std::memcpy(to.data() + (c * rows + r) * size, from.data() + (r * columns + c) * size,
+                  static_cast<size_t>(size));
+  return to;
+}
+
 void write_shard(CheckpointReader& reader, const Shard& shard, const std::filesystem::path& path) {
-  SafetensorsWriter writer(path, shard.specs, {{"format", "pt"}});
-  for (const TensorSpec& spec : shard.specs)
-    reader.stream(spec.name, kStateParam, spec.dtype,
-                  [&](const std::byte* data, int64_t bytes) { writer.append(data, bytes); });
+  std::vector<TensorSpec> specs;
+  for (const Output& output : shard.outputs) specs.push_back(output.spec);
+  SafetensorsWriter writer(path, specs, {{"format", "pt"}});
+  for (const auto& [spec, from] : shard.outputs) {
+    std::vector<std::byte> whole;  // of a tensor that is to be transposed
+    for (const std::string& part : from.parts)
+      reader.stream(part, kStateParam, spec.dtype, [&](const std::byte* data, int64_t bytes) {
+        if (from.transposed)
+          whole.insert(whole.end(), data, data + bytes);
+        else
+          writer.append(data, bytes);
+      });
+    if (!from.transposed) continue;
+    whole = transpose(whole, spec.shape[1], spec.shape[0], dtype_size(spec.dtype));
+    writer.append(whole.data(), static_cast<int64_t>(whole.size()));
+  }
   writer.finish();
 }
 
-// The model's own fields, and what transformers needs besides to know the class.
-json make_config(const json& model, Dtype dtype) {
+// The model's own fields, its class, and the dtype of its weights.
+json make_config(const json& model, const std::string& architecture, Dtype dtype) {
   json config = model;
-  if (!config.contains("model_type")) config["model_type"] = "llama";
-  if (!config.contains("architectures") && config["model_type"] == "llama")
-    config["architectures"] = {"LlamaForCausalLM"};
+  if (!config.contains("architectures") && !architecture.empty())
+    config["architectures"] = {architecture};
   config["torch_dtype"] = torch_dtype_name(dtype);
   if (config.contains("dtype")) config["dtype"] = torch_dtype_name(dtype);  // since transformers 5
   return config;
@@ -71,10 +130,12 @@ void consolidate(const std::filesystem::path& step_dir, const std::filesystem::p
   const Manifest& manifest = reader.manifest();
   if (!manifest.model.is_object())
     fail_user("checkpoint", "{}: the manifest holds no model configuration", step_dir.string());
-  const std::vector<Shard> shards = plan_shards(reader, options);
-  if (shards.front().specs.empty())
+  const HfTensors names = options.tensors(manifest.model);
+  const std::vector<Shard> shards = plan_shards(reader, names, options);
+  if (shards.front().outputs.empty())
     fail_user("checkpoint", "{} holds no tensors", step_dir.string());
-  const json config = make_config(manifest.model, shards.front().specs.front().dtype);
+  const json config =
+      make_config(manifest.model, names.architecture, shards.front().outputs.front().spec.dtype);
 
   WholeFolder folder(out_dir);
   ordered_json index;
@@ -85,13 +146,14 @@ void consolidate(const std::filesystem::path& step_dir, const std::filesystem::p
                            : fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, shards.size());
     write_shard(reader, shards[i], folder.partial() / name);
     total += shards[i].bytes;
-    for (const TensorSpec& spec : shards[i].specs) index["weight_map"][spec.name] = name;
+    for (const Output& output : shards[i].outputs) index["weight_map"][output.spec.name] = name;
   }
   if (shards.size() > 1) {
     index["metadata"]["total_size"] = total;
     write_file_atomic(folder.partial() / "model.safetensors.index.json", index.dump(2) + "\n");
   }
   write_file_atomic(folder.partial() / "config.json", config.dump(2) + "\n");
+  if (const auto carried = find_hf_files(step_dir)) copy_hf_files(*carried, folder.partial());
   folder.publish();
 }
 

@@ -116,11 +116,6 @@ HuggingFaceFolder open_hugging_face(const std::filesystem::path& dir) {
   return folder;
 }
 
-bool is_tied(const json& config) {
-  const auto tied = config.find("tie_word_embeddings");
-  return tied != config.end() && tied->is_boolean() && tied->get<bool>();
-}
-
 std::string torch_dtype_name(Dtype dtype) {
   switch (dtype) {
     case Dtype::kF64:

@@ -27,9 +27,6 @@ struct HuggingFaceFolder {
 // in two files, an index that names files outside the folder or does not agree with the files.
 HuggingFaceFolder open_hugging_face(const std::filesystem::path& dir);
 
-// True if a config.json says that the head is the embedding: it has no tensor of its own then.
-bool is_tied(const nlohmann::json& config);
-
 // transformers' name of a dtype, such as "float32", for config.json.
 std::string torch_dtype_name(Dtype dtype);
 

@@ -1,3 +1,5 @@
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -5,6 +7,7 @@
 #include "base/files.h"
 #include "checkpoint/convert.h"
 #include "checkpoint/elements.h"
+#include "checkpoint/hf_files.h"
 #include "checkpoint/hugging_face.h"
 #include "checkpoint/pieces.h"
 #include "checkpoint/rank_file.h"
@@ -18,10 +21,14 @@ using Tensor = HuggingFaceFolder::Tensor;
 constexpr int64_t kChunkElements = int64_t{1} << 20;
 constexpr int64_t kMaxFileBytes = int64_t{4} << 30;  // a larger model gets several files
 
-// Old checkpoints store the rotary frequencies, which follow from the configuration.
-bool is_rotary_buffer(const std::string& name) {
-  return name.ends_with("rotary_emb.inv_freq");
-}
+// Where the data of one of our tensors lies: rows of a file's tensor, or columns of one that is
+// stored transposed.
+struct Source {
+  TensorInfo info;
+  Tensor stored;
+  bool transposed = false;
+  int64_t begin = 0;  // the first row (transposed: column) of the stored tensor
+};
 
 // Gives `sink` a tensor's bytes as they are stored, a chunk at a time.
 template <typename Sink>
@@ -37,14 +44,13 @@ void for_each_chunk(const File& file, const Tensor& tensor, Sink sink) {
 }
 
 // A tied model's file may hold the head as well. It is dropped, but only if it is the embedding.
-void drop_tied_head(HuggingFaceFolder& folder) {
-  const auto find = [&](const char* name) {
+void drop_tied_head(HuggingFaceFolder& folder, const HfTensors::Tied& tied) {
+  const auto find = [&](const std::string& name) {
     return std::find_if(folder.tensors.begin(), folder.tensors.end(),
                         [&](const Tensor& tensor) { return tensor.entry.name == name; });
   };
-  const auto head = find("lm_head.weight"), embedding = find("model.embed_tokens.weight");
-  if (!is_tied(folder.config) || head == folder.tensors.end() || embedding == folder.tensors.end())
-    return;
+  const auto head = find(tied.head), embedding = find(tied.embedding);
+  if (head == folder.tensors.end() || embedding == folder.tensors.end()) return;
   bool same =
       head->entry.shape == embedding->entry.shape && head->entry.dtype == embedding->entry.dtype;
   if (same) {
@@ -59,38 +65,128 @@ void drop_tied_head(HuggingFaceFolder& folder) {
         });
   }
   if (!same)
-    fail_user("import",
-              "config.json says tie_word_embeddings: true, but lm_head.weight in {} is not the "
-              "embedding; set it to false or remove the head",
-              folder.files[head->file].string());
+    fail_user(
+        "import",
+        "config.json says tie_word_embeddings: true, but {} in {} is not the embedding {}; set "
+        "it to false or remove the head",
+        tied.head, folder.files[head->file].string(), tied.embedding);
   folder.tensors.erase(head);
 }
 
-StoredPiece whole_piece(const TensorEntry& entry) {
+// Names as the model has them, without what it does not need.
+void take_names(HuggingFaceFolder& folder, const HfTensors& names) {
+  std::erase_if(folder.tensors, [&](const Tensor& tensor) {
+    return std::any_of(names.ignored.begin(), names.ignored.end(),
+                       [&](const std::string& end) { return tensor.entry.name.ends_with(end); });
+  });
+  const std::string& prefix = names.optional_prefix;
+  const auto begins = [&](const Tensor& tensor) { return tensor.entry.name.starts_with(prefix); };
+  if (!prefix.empty() && std::none_of(folder.tensors.begin(), folder.tensors.end(), begins))
+    for (Tensor& tensor : folder.tensors) tensor.entry.name.insert(0, prefix);
+  if (names.tied) drop_tied_head(folder, *names.tied);
+}
+
+// The parts of a stored tensor, whose rows follow from the model.
+void add_parts(const HuggingFaceFolder& folder, const Tensor& tensor, const HfTensor& rule,
+               const std::vector<TensorInfo>& parameters, std::vector<Source>& sources) {
+  const std::vector<int64_t>& shape = tensor.entry.shape;
+  int64_t row = 0;
+  for (const std::string& name : rule.parts) {
+    const auto info = std::find_if(parameters.begin(), parameters.end(),
+                                   [&](const TensorInfo& p) { return p.name == name; });
+    if (info == parameters.end()) fail("import", "{}: the model has no {}", rule.name, name);
+    sources.push_back({*info, tensor, rule.transposed, row});
+    row += info->shape[0];
+  }
+  std::vector<int64_t> expected = sources.back().info.shape;
+  expected[0] = row;
+  if (rule.transposed) std::reverse(expected.begin(), expected.end());
+  if (shape != expected)
+    fail_user("import", "{}: tensor '{}' has the shape [{}]; config.json makes it [{}]",
+              folder.files[tensor.file].string(), rule.name, fmt::join(shape, ", "),
+              fmt::join(expected, ", "));
+}
+
+std::vector<Source> plan_sources(const HuggingFaceFolder& folder, const HfModel& model) {
+  std::vector<Source> sources;
+  for (const Tensor& tensor : folder.tensors) {
+    const std::string file = folder.files[tensor.file].string();
+    if (!can_convert(tensor.entry.dtype, Dtype::kF32))
+      fail_user("import", "{}: tensor '{}' is {}; weights must be F32, F64, BF16 or F16", file,
+                tensor.entry.name, dtype_name(tensor.entry.dtype));
+    if (checked_numel(tensor.entry.shape, Dtype::kF64) < 0)
+      fail_user("import", "{}: tensor '{}' is too large", file, tensor.entry.name);
+    const auto& rules = model.tensors.tensors;
+    const auto rule = std::find_if(rules.begin(), rules.end(), [&](const HfTensor& other) {
+      return other.name == tensor.entry.name;
+    });
+    if (rule != rules.end()) {
+      add_parts(folder, tensor, *rule, model.parameters, sources);
+    } else {
+      sources.push_back({{tensor.entry.name, tensor.entry.shape}, tensor});
+    }
+  }
+  return sources;
+}
+
+StoredPiece whole_piece(const TensorInfo& info) {
   StoredPiece piece;
-  piece.key = piece_key(entry.name, kStateParam);
-  piece.slice.box = whole_box(entry.shape);
+  piece.key = piece_key(info.name, kStateParam);
+  piece.slice.box = whole_box(info.shape);
   piece.slice.end = piece.slice.box.numel();
   return piece;
 }
 
-ManifestFile write_file(const HuggingFaceFolder& folder, const Tensor* first, const Tensor* last,
+// Elements [begin, begin + numel) of the stored tensor, a chunk at a time, in fp32.
+void stream_rows(const File& file, const Source& source, RankFileWriter& writer) {
+  const Dtype dtype = source.stored.entry.dtype;
+  const int64_t rows = source.stored.entry.shape.empty() ? 1 : source.stored.entry.shape[0];
+  const int64_t row_bytes =
+      rows == 0 ? 0 : (source.stored.entry.end - source.stored.entry.begin) / rows;
+  Tensor part = source.stored;
+  part.file_offset += source.begin * row_bytes;
+  part.entry.begin = 0;
+  part.entry.end = whole_box(source.info.shape).numel() * dtype_size(dtype);
+  std::vector<std::byte> converted(kChunkElements * sizeof(float));
+  for_each_chunk(file, part, [&](const std::byte* data, int64_t, int64_t numel) {
+    convert_elements(data, dtype, converted.data(), Dtype::kF32, numel);
+    writer.append(converted.data(), numel * dtype_size(Dtype::kF32));
+  });
+}
+
+// Columns of the stored matrix as rows.
+void stream_columns(const File& file, const Source& source, RankFileWriter& writer) {
+  std::vector<float> stored(static_cast<size_t>(whole_box(source.stored.entry.shape).numel()));
+  const int64_t rows = source.stored.entry.shape[0], columns = source.stored.entry.shape[1];
+  for_each_chunk(file, source.stored, [&](const std::byte* data, int64_t at, int64_t numel) {
+    convert_elements(data, source.stored.entry.dtype,
+                     reinterpret_cast<std::byte*>(stored.data() + at), Dtype::kF32, numel);
+  });
+  std::vector<float> row(static_cast<size_t>(rows));
+  for (int64_t c = source.begin; c < source.begin + source.info.shape[0]; ++c) {
+    for (int64_t r = 0; r < rows; ++r)
+      row[static_cast<size_t>(r)] = stored[static_cast<size_t>(r * columns + c)];
+    writer.append(reinterpret_cast<const std::byte*>(row.data()),
+                  rows * static_cast<int64_t>(sizeof(float)));
+  }
+}
+
+ManifestFile write_file(const HuggingFaceFolder& folder, const Source* first, const Source* last,
                         const std::filesystem::path& path) {
   std::vector<StoredPiece> pieces;
-  for (const Tensor* tensor = first; tensor != last; ++tensor)
-    pieces.push_back(whole_piece(tensor->entry));
+  for (const Source* source = first; source != last; ++source)
+    pieces.push_back(whole_piece(source->info));
   RankFileWriter writer(path, std::move(pieces));
-  std::vector<std::byte> converted(kChunkElements * sizeof(float));
-  File source;
+  File file;
   size_t open_file = 0;
-  for (const Tensor* tensor = first; tensor != last; ++tensor) {
-    if (!source.is_open() || open_file != tensor->file)
-      source = File::open(folder.files[tensor->file]);
-    open_file = tensor->file;
-    for_each_chunk(source, *tensor, [&](const std::byte* data, int64_t, int64_t numel) {
-      convert_elements(data, tensor->entry.dtype, converted.data(), Dtype::kF32, numel);
-      writer.append(converted.data(), numel * dtype_size(Dtype::kF32));
-    });
+  for (const Source* source = first; source != last; ++source) {
+    if (!file.is_open() || open_file != source->stored.file)
+      file = File::open(folder.files[source->stored.file]);
+    open_file = source->stored.file;
+    if (source->transposed)
+      stream_columns(file, *source, writer);
+    else
+      stream_rows(file, *source, writer);
   }
   return writer.finish();
 }
@@ -98,38 +194,28 @@ ManifestFile write_file(const HuggingFaceFolder& folder, const Tensor* first, co
 }  // namespace
 
 void import_hugging_face(const std::filesystem::path& hf_dir, const std::filesystem::path& step_dir,
-                         const std::function<void(const Manifest&)>& check) {
+                         const std::function<HfModel(const nlohmann::json& config)>& recognize) {
   HuggingFaceFolder folder = open_hugging_face(hf_dir);
-  std::erase_if(folder.tensors,
-                [](const Tensor& tensor) { return is_rotary_buffer(tensor.entry.name); });
-  drop_tied_head(folder);
-  for (const Tensor& tensor : folder.tensors) {
-    if (!can_convert(tensor.entry.dtype, Dtype::kF32))
-      fail_user("import", "{}: tensor '{}' is {}; weights must be F32, F64, BF16 or F16",
-                folder.files[tensor.file].string(), tensor.entry.name,
-                dtype_name(tensor.entry.dtype));
-    if (checked_numel(tensor.entry.shape, Dtype::kF64) < 0)
-      fail_user("import", "{}: tensor '{}' is too large", folder.files[tensor.file].string(),
-                tensor.entry.name);
-  }
+  const HfModel model = recognize(folder.config);
+  take_names(folder, model.tensors);
   if (folder.tensors.empty()) fail_user("import", "{} holds no tensors", hf_dir.string());
+  const std::vector<Source> sources = plan_sources(folder, model);
 
   Manifest manifest;
   manifest.states = {kStateParam};
   manifest.model = folder.config;
   manifest.mesh = {{"dp_replicate", 1}, {"dp_shard", 1}, {"tp", 1}};
   manifest.writer = "tessera import";
-  for (const Tensor& tensor : folder.tensors)
-    manifest.tensors.push_back({tensor.entry.name, tensor.entry.shape});
-  check(manifest);
+  for (const Source& source : sources) manifest.tensors.push_back(source.info);
+  if (!model.parameters.empty()) check_tensors(manifest, model.parameters);
 
   WholeFolder output(step_dir);
-  const Tensor* const end = folder.tensors.data() + folder.tensors.size();
-  for (const Tensor* first = folder.tensors.data(); first != end;) {
+  const Source* const end = sources.data() + sources.size();
+  for (const Source* first = sources.data(); first != end;) {
     int64_t bytes = 0;
-    const Tensor* last = first;
+    const Source* last = first;
     for (; last != end; ++last) {
-      const int64_t more = whole_piece(last->entry).bytes();
+      const int64_t more = whole_piece(last->info).bytes();
       if (last != first && more > kMaxFileBytes - bytes) break;
       bytes += more;
     }
@@ -138,6 +224,7 @@ void import_hugging_face(const std::filesystem::path& hf_dir, const std::filesys
         write_file(folder, first, last, output.partial() / rank_file_name(number)));
     first = last;
   }
+  copy_hf_files(hf_dir, output.partial() / kHfFilesFolder);
   write_manifest(output.partial(), manifest);
   output.publish();
 }

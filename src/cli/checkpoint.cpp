@@ -7,8 +7,7 @@
 #include "base/exit_codes.h"
 #include "checkpoint/convert.h"
 #include "cli/command_line.h"
-#include "config/hf_config.h"
-#include "training/model_record.h"
+#include "models/registry.h"
 
 namespace tessera {
 namespace {
@@ -30,6 +29,9 @@ int run_consolidate(const ConsolidateArguments& arguments) {
               arguments.max_shard_bytes);
   }
   options.max_shard_bytes = static_cast<int64_t>(arguments.max_shard_bytes);
+  options.tensors = [](const nlohmann::json& config) {
+    return model_from_hf(config, "the checkpoint's model")->hf_tensors();
+  };
   consolidate(arguments.step_dir, arguments.out_dir, options);
   std::cout << "wrote " << arguments.out_dir << "\n";
   return kExitDone;
@@ -74,9 +76,9 @@ void add_inspect(CLI::App& parent, Action& action) {
 }
 
 // A folder that training would refuse is refused before its weights are copied.
-void check_is_llama(const Manifest& manifest) {
-  const LlamaConfig config = llama_config_from_hf(manifest.model, "config.json");
-  check_tensors(manifest, llama_tensors(config));
+HfModel recognize(const nlohmann::json& config) {
+  const AnyModel model = model_from_hf(config, "config.json");
+  return {model->hf_tensors(), model_tensors(*model)};
 }
 
 void add_import(CLI::App& parent, Action& action) {
@@ -86,7 +88,7 @@ void add_import(CLI::App& parent, Action& action) {
   };
   CLI::App& command =
       add_command(parent, "import",
-                  "Turn a Hugging Face Llama folder into a step folder; a run starts from it with "
+                  "Turn a Hugging Face model folder into a step folder; a run starts from it with "
                   "checkpoint.init_from.");
   const auto arguments = std::make_shared<Arguments>();
   command.add_option("HF_DIR", arguments->hf_dir, "Holds config.json and *.safetensors")
@@ -94,7 +96,7 @@ void add_import(CLI::App& parent, Action& action) {
   command.add_option("STEP_DIR", arguments->step_dir, "The new step folder")->required();
   command.callback([&action, arguments] {
     action = [arguments] {
-      import_hugging_face(arguments->hf_dir, arguments->step_dir, check_is_llama);
+      import_hugging_face(arguments->hf_dir, arguments->step_dir, recognize);
       std::cout << "wrote " << arguments->step_dir << "\n";
       return kExitDone;
     };

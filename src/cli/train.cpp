@@ -8,6 +8,7 @@
 #include "cli/config_arguments.h"
 #include "cli/launch_environment.h"
 #include "cli/report_failure.h"
+#include "config/check_device.h"
 #include "parallel/comm/checked_communicator.h"
 #include "parallel/comm/mpi_communicator.h"
 #include "parallel/comm/nccl_communicator.h"
@@ -39,6 +40,7 @@ std::unique_ptr<Communicator> on_device(const Config& config, std::unique_ptr<Co
 // itself. Then the objects of a run are locals, built in order and gone in reverse.
 int run_train(const ConfigArguments& arguments) {
   const Config config = arguments.load();
+  check_device_here(config);
   const bool launched = MpiRuntime::launched();
   const std::optional<int> ranks = launched ? LaunchEnvironment::read().ranks : 1;
   if (ranks) resolve_mesh(config, *ranks);

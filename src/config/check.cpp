@@ -4,38 +4,19 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/divisors.h"
 #include "base/error.h"
 #include "config/check_data.h"
+#include "config/check_device.h"
 #include "config/fields.h"
 #include "config/load.h"
-#include "parallel/device/cuda_support.h"
 
 namespace tessera {
 namespace {
 
-// The divisors of n that `fits` accepts, as a list for messages; long lists are cut.
-template <typename Fits>
-std::string divisors(int64_t n, Fits fits) {
-  std::vector<int64_t> found;
-  for (int64_t d = 1; d <= n && d <= 65536; ++d) {
-    if (n % d == 0 && fits(d)) found.push_back(d);
-  }
-  if (found.empty()) return "none";
-  const bool cut = found.size() > 24;
-  if (cut) found.resize(24);
-  return fmt::format("{}{}", fmt::join(found, ", "), cut ? ", ..." : "");
-}
-
-std::string divisors(int64_t n) {
-  return divisors(n, [](int64_t) { return true; });
-}
-
-// Whether tensor parallelism can split every layer: each rank has as many query heads and columns
-// of the MLP as the others, key and value heads are split or held by several ranks each, and the
-// vocabulary's rows differ by one at most.
-bool tp_fits(const LlamaConfig& m, int64_t tp) {
-  return m.num_attention_heads % tp == 0 && m.intermediate_size % tp == 0 &&
-         (m.num_key_value_heads % tp == 0 || tp % m.num_key_value_heads == 0) && m.vocab_size >= tp;
+// The numbers of tp, up to `limit`, that this model can be split over.
+std::string good_tps(const Model& model, int64_t limit) {
+  return list_of(limit, [&](int64_t tp) { return model.why_not_tp(tp).empty(); });
 }
 
 // Configurations made in code have not been through the reader.
@@ -86,29 +67,6 @@ void check_fields(Config config) {
   }
 }
 
-void check_model(const LlamaConfig& m) {
-  if (m.hidden_size % m.num_attention_heads != 0) {
-    fail_user("config",
-              "model.num_attention_heads: {}; must divide model.hidden_size {} into heads of even "
-              "width; these would: {}",
-              m.num_attention_heads, m.hidden_size,
-              divisors(m.hidden_size, [&](int64_t h) { return m.hidden_size / h % 2 == 0; }));
-  }
-  if (m.head_dim() % 2 != 0) {
-    fail_user("config",
-              "model.num_attention_heads: {}; heads of width {} / {} = {} cannot be rotated in "
-              "pairs, the width must be even; these would do: {}",
-              m.num_attention_heads, m.hidden_size, m.num_attention_heads, m.head_dim(),
-              divisors(m.hidden_size, [&](int64_t h) { return m.hidden_size / h % 2 == 0; }));
-  }
-  if (m.num_attention_heads % m.num_key_value_heads != 0) {
-    fail_user("config",
-              "model.num_key_value_heads: {}; must divide model.num_attention_heads {}; these "
-              "would: {}",
-              m.num_key_value_heads, m.num_attention_heads, divisors(m.num_attention_heads));
-  }
-}
-
 void check_zero(const ParallelSection& p) {
   if (p.zero < 3 && p.reshard_after_forward != kReshardAlways) {
     fail_user("config",
@@ -145,20 +103,10 @@ void check_sequence_parallel(const Config& c) {
 }
 
 void check_parallel(const Config& c) {
-  const LlamaConfig& m = c.model;
-  const int64_t tp = c.parallel.tp;
-  const std::string good =
-      divisors(m.num_attention_heads, [&](int64_t t) { return tp_fits(m, t); });
-  const auto refuse = [&](const char* rule, const char* key, int64_t value) {
-    fail_user("config", "parallel.tp: {}; must {} model.{} {}; for this model these work: {}", tp,
-              rule, key, value, good);
-  };
-  if (m.num_attention_heads % tp != 0)
-    refuse("divide", "num_attention_heads", m.num_attention_heads);
-  if (m.num_key_value_heads % tp != 0 && tp % m.num_key_value_heads != 0)
-    refuse("divide, or be a multiple of,", "num_key_value_heads", m.num_key_value_heads);
-  if (m.intermediate_size % tp != 0) refuse("divide", "intermediate_size", m.intermediate_size);
-  if (m.vocab_size < tp) refuse("be at most", "vocab_size", m.vocab_size);
+  const std::string why = c.model->why_not_tp(c.parallel.tp);
+  if (!why.empty())
+    fail_user("config", "parallel.tp: {}; {}; for this model these work: {}", c.parallel.tp, why,
+              good_tps(*c.model, 4096));
   check_sequence_parallel(c);
   check_zero(c.parallel);
 }
@@ -260,34 +208,6 @@ void check_loss_scale(const PrecisionSection& p) {
   }
 }
 
-// What only the CPU can do, then whether this program and this machine can do device: cuda.
-void check_cuda(const Config& c) {
-  const auto refuse = [](const char* key, const std::string& value, const char* rule) {
-    fail_user("config", "{}: {}; {}, and device is cuda; set device: cpu or leave it out", key,
-              value, rule);
-  };
-  const std::pair<const char*, double> dropouts[] = {
-      {"model.attention_dropout", c.model.attention_dropout},
-      {"model.hidden_dropout", c.model.hidden_dropout},
-      {"model.embedding_dropout", c.model.embedding_dropout}};
-  for (const auto& [key, rate] : dropouts)
-    if (rate > 0) refuse(key, real_text(rate), "dropout masks are made on the CPU only");
-  if (!c.memory.offload_dir.empty())
-    refuse("memory.offload_dir", c.memory.offload_dir,
-           "moments on a disk are updated by the CPU (memory.offload puts a GPU's into the host's "
-           "memory)");
-  if (c.debug.check_collectives)
-    refuse("debug.check_collectives", "true", "calls are compared on the CPU alone");
-  if (!built_with_cuda())
-    fail_user("config",
-              "device: cuda; this program was built without CUDA and computes on cpu; set device: "
-              "cpu, or use a program built with `cmake --preset cuda`");
-  if (visible_gpus() == 0)
-    fail_user("config",
-              "device: cuda; this process sees no GPU: nvidia-smi must list one, and "
-              "CUDA_VISIBLE_DEVICES must not hide it; or set device: cpu");
-}
-
 void check_memory(const Config& c) {
   if (c.parallel.sequence_parallel && c.memory.loss_chunk % c.parallel.tp != 0) {
     fail_user("config",
@@ -327,7 +247,6 @@ void check_memory(const Config& c) {
 }
 
 void check_run(const Config& c) {
-  if (c.device == "cuda") check_cuda(c);
   if (c.training.micro_batch_size > c.training.global_batch_size) {
     fail_user("config",
               "training.micro_batch_size: {}; must be at most training.global_batch_size {}: the "
@@ -367,8 +286,9 @@ void check_run(const Config& c) {
 
 void check_config(const Config& config) {
   check_fields(config);
-  check_model(config.model);
+  config.model->check(config.data.seq_len);
   check_parallel(config);
+  check_device_rules(config);
   check_optimizer(config.optimizer, config.precision.params);
   check_precision(config.precision);
   check_memory(config);
@@ -384,7 +304,7 @@ MeshShape resolve_mesh(const Config& config, int world) {
   if (p.dp_shard == 0) {
     if (world % fixed != 0) {
       const auto fits = [&](int64_t tp) {
-        return tp_fits(config.model, tp) && world % (tp * p.dp_replicate) == 0;
+        return config.model->why_not_tp(tp).empty() && world % (tp * p.dp_replicate) == 0;
       };
       fail_user("config",
                 "parallel: dp_replicate {} x tp {} = {} must divide the number of ranks, which is "

@@ -68,7 +68,7 @@ void check_pairs(const DataSection& d, int64_t vocab_size) {
 
 void check_data(const Config& c) {
   const DataSection& d = c.data;
-  const ModelInput input = input_of(c.model);
+  const ModelInput input = c.model->input();
   if (input.kind != d.kind)
     fail_user("config", "data.kind: {}; the model reads {}; set data.kind: {} or another model",
               word(d.kind), word(input.kind), word(input.kind));

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "models/llama_config.h"
 #include "models/model_input.h"
+#include "models/registry.h"
 #include "optim/optimizer_config.h"
 
 namespace tessera {
@@ -122,7 +122,7 @@ struct DebugSection {
 struct Config {
   RunSection run;
   std::string device = "cpu";
-  LlamaConfig model;
+  AnyModel model;
   ParallelSection parallel;
   PrecisionSection precision;
   MemorySection memory;

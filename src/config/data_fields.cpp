@@ -1,6 +1,6 @@
 #include "config/data_fields.h"
 
-#include "config/field_kinds.h"
+#include "base/field_kinds.h"
 
 namespace tessera {
 namespace {

@@ -7,7 +7,6 @@
 
 #include "base/error.h"
 #include "config/fields.h"
-#include "config/hf_config.h"
 #include "config/nearest.h"
 #include "config/numbers.h"
 
@@ -234,9 +233,7 @@ class Decoder {
     for (const Section& section : describe(config_)) {
       if (section.name != "model" || !model_from_file_) require(section);
     }
-    if (!seen("model.num_key_value_heads") && !model_from_file_) {
-      config_.model.num_key_value_heads = config_.model.num_attention_heads;
-    }
+    config_.model->complete();
     return std::move(config_);
   }
 
@@ -263,8 +260,9 @@ class Decoder {
              : node.kind == YamlNode::Kind::kNull ? "leave the section out to take the defaults"
                                                   : "");
     }
-    if (section.name == "model" && find(node, "config") != nullptr) return decode_model_file(node);
+    if (section.name == "model") choose_model(node);
     for (const YamlEntry& entry : node.entries) {
+      if (section.name == "model" && entry.key == "config") continue;
       const auto field = std::find_if(section.fields.begin(), section.fields.end(),
                                       [&](const Field& f) { return f.name == entry.key; });
       if (field == section.fields.end()) unknown(entry, section.name);
@@ -278,15 +276,31 @@ class Decoder {
     seen_.push_back(path);
   }
 
-  void decode_model_file(const YamlNode& node) {
-    for (const YamlEntry& entry : node.entries) {
-      if (entry.key != "config") {
-        fail_user("config",
-                  "{}: model.{}: beside model.config; the model comes from that file alone, "
-                  "remove one of the two",
-                  entry.where, entry.key);
-      }
+  // The model comes first, since it decides which keys its section has.
+  void choose_model(const YamlNode& node) {
+    if (find(node, "config") != nullptr) {
+      read_model_file(node);
+    } else if (const YamlEntry* type = find(node, "type")) {
+      Section& section = model_section();
+      decode_field(section, section.fields.front(), type->value);
+    } else {
+      fail_user("config",
+                "{}: model.type missing; it has no default (or give model.config alone): {}",
+                node.where, fmt::join(model_types(), ", "));
     }
+    model_section() = [&] {
+      for (Section& section : describe(config_))
+        if (section.name == "model") return std::move(section);
+      fail("config", "describe() has no section model");
+    }();
+  }
+
+  Section& model_section() {
+    return *std::find_if(sections_.begin(), sections_.end(),
+                         [](const Section& section) { return section.name == "model"; });
+  }
+
+  void read_model_file(const YamlNode& node) {
     const YamlNode& value = find(node, "config")->value;
     const std::string rule = "the path of a Hugging Face config.json";
     std::string text;
@@ -294,12 +308,26 @@ class Decoder {
     Decode{value, "model.config", rule}(field);
     const std::filesystem::path path = value.from_file ? base_ / text : std::filesystem::path(text);
     try {
-      config_.model = read_hf_config(path);
+      config_.model = read_hf_model(path);
     } catch (const UserError& error) {
       // The file's own message, with the place that named it.
       throw UserError(fmt::format("{} (model.config at {})", error.what(), value.where));
     }
     model_from_file_ = true;
+    const std::vector<std::string> allowed = config_.model->keys_beside_hf_config();
+    for (const YamlEntry& entry : node.entries) {
+      if (entry.key == "config" ||
+          std::find(allowed.begin(), allowed.end(), entry.key) != allowed.end())
+        continue;
+      fail_user(
+          "config",
+          "{}: model.{}: beside model.config; the model comes from that file{}; remove one of "
+          "the two",
+          entry.where, entry.key,
+          allowed.empty()
+              ? " alone"
+              : fmt::format(", which leaves only {} to be set", fmt::join(allowed, " and ")));
+    }
   }
 
   bool seen(const std::string& path) const {

@@ -1,16 +1,18 @@
 #include "config/document.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
 
 #include "config/fields.h"
 
 namespace tessera {
 namespace {
 
-std::string default_text(const Section& section, const Field& field) {
+std::string default_text(const Field& field) {
   if (field.required) return "required";
-  // The one default that follows from another key.
-  if (section.path(field) == "model.num_key_value_heads") return "as num_attention_heads";
+  if (!field.follows.empty()) return "as " + field.follows;
   return value_text(field.value);
 }
 
@@ -24,12 +26,13 @@ struct Row {
   std::string fallback;
   std::string resume;
   std::string doc;
+  bool operator==(const Row&) const = default;
 };
 
 std::vector<Row> rows_of(const Section& section) {
   std::vector<Row> rows;
   const auto add = [&](const std::string& prefix, const Field& field) {
-    rows.push_back({prefix + field.name, rule_text(field.value), default_text(section, field),
+    rows.push_back({prefix + field.name, rule_text(field.value), default_text(field),
                     resume_text(field), field.doc});
   };
   for (const Field& field : section.fields) {
@@ -43,6 +46,39 @@ std::vector<Row> rows_of(const Section& section) {
   return rows;
 }
 
+// The keys of all models in one list; the meaning of a key that not all have begins with those that
+// do.
+std::vector<Row> model_rows() {
+  std::vector<std::pair<Row, std::vector<std::string>>> found;
+  for (const std::string& type : model_types()) {
+    Config config;
+    config.model = AnyModel(make_model(type));
+    for (const Section& section : describe(config)) {
+      if (section.name != "model") continue;
+      for (Row& row : rows_of(section)) {
+        const auto same = std::find_if(found.begin(), found.end(),
+                                       [&](const auto& other) { return other.first == row; });
+        if (same != found.end()) {
+          same->second.push_back(type);
+        } else {
+          found.push_back({std::move(row), {type}});
+        }
+      }
+    }
+  }
+  std::vector<Row> rows;
+  for (auto& [row, types] : found) {
+    if (types.size() < model_types().size())
+      row.doc = fmt::format("{}: {}", fmt::join(types, ", "), row.doc);
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+std::vector<Row> documented_rows(const Section& section) {
+  return section.name == "model" ? model_rows() : rows_of(section);
+}
+
 }  // namespace
 
 std::string keys_markdown() {
@@ -52,14 +88,15 @@ std::string keys_markdown() {
     text += section.name.empty() ? "### Top level\n\n"
                                  : fmt::format("### `{}`\n\n{}\n\n", section.name, section.doc);
     text += "| Key | Value | Default | On resume | Meaning |\n|---|---|---|---|---|\n";
-    for (const Row& row : rows_of(section)) {
+    for (const Row& row : documented_rows(section)) {
       text += fmt::format("| `{}` | {} | {} | {} | {} |\n", row.name, row.rule, row.fallback,
                           row.resume, row.doc);
     }
     if (section.name == "model") {
       text +=
           "| `config` | path of a Hugging Face `config.json` |  | fixed | Takes the whole model "
-          "from that file, in place of all keys above. |\n";
+          "from that file, in place of all keys above (those that no such file has may stand "
+          "beside it). |\n";
     }
     text += "\n";
   }
@@ -70,7 +107,7 @@ std::string keys_text() {
   Config defaults;
   std::string text;
   for (const Section& section : describe(defaults)) {
-    for (const Row& row : rows_of(section)) {
+    for (const Row& row : documented_rows(section)) {
       const std::string path = section.name.empty() ? row.name : section.name + "." + row.name;
       text += fmt::format("{:<28} {}\n{:<28} {}; default: {}\n", path, row.doc, "", row.rule,
                           row.fallback);

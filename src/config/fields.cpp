@@ -3,97 +3,32 @@
 #include <algorithm>
 #include <iterator>
 
+#include "base/field_kinds.h"
 #include "config/data_fields.h"
-#include "config/field_kinds.h"
 #include "config/optimizer_fields.h"
 
 namespace tessera {
 namespace {
 
-Section model_section(LlamaConfig& m) {
-  return {"model",
-          "The model: these keys (Hugging Face's names), or `config` alone.",
-          {
-              {"type", only("llama"), true, kMathematics, "The architecture.", {"model_type"}},
-              {"hidden_size",
-               integer(m.hidden_size, 1, kMaxSize),
-               true,
-               kMathematics,
-               "Width of the residual stream.",
-               {"dim", "d_model"}},
-              {"intermediate_size",
-               integer(m.intermediate_size, 1, kMaxSize),
-               true,
-               kMathematics,
-               "Width of the feed-forward layer.",
-               {"ffn_hidden_size"}},
-              {"num_hidden_layers",
-               integer(m.num_hidden_layers, 1, kMaxSize),
-               true,
-               kMathematics,
-               "Number of blocks.",
-               {"num_layers", "n_layers"}},
-              {"num_attention_heads",
-               integer(m.num_attention_heads, 1, kMaxSize),
-               true,
-               kMathematics,
-               "Query heads; divides hidden_size.",
-               {"num_heads", "heads"}},
-              {"num_key_value_heads",
-               integer(m.num_key_value_heads, 1, kMaxSize),
-               false,
-               kMathematics,
-               "Key and value heads; divides num_attention_heads.",
-               {"num_kv_heads", "num_query_groups"}},
-              {"vocab_size",
-               integer(m.vocab_size, 1, kMaxSize),
-               true,
-               kMathematics,
-               "Number of token ids.",
-               {}},
-              {"rope_theta",
-               RealValue{&m.rope_theta, above(0)},
-               false,
-               kMathematics,
-               "Base of the rotary position embedding.",
-               {"rotary_base"}},
-              {"rms_norm_eps",
-               RealValue{&m.rms_norm_eps, above(0)},
-               false,
-               kMathematics,
-               "Added to the mean square in RMSNorm.",
-               {"norm_eps", "layernorm_epsilon"}},
-              {"tie_word_embeddings",
-               FlagValue{&m.tie_word_embeddings},
-               false,
-               kMathematics,
-               "Output layer and embedding share their weights.",
-               {}},
-              {"initializer_range",
-               RealValue{&m.initializer_range, at_least(0)},
-               false,
-               kMathematics,
-               "Standard deviation of the initial weights.",
-               {"init_method_std"}},
-              {"attention_dropout",
-               RealValue{&m.attention_dropout, kRate},
-               false,
-               kMathematics,
-               "Part of the attention probabilities that is dropped in training.",
-               {"attn_dropout", "attn_pdrop"}},
-              {"hidden_dropout",
-               RealValue{&m.hidden_dropout, kRate},
-               false,
-               kMathematics,
-               "Part of what each layer adds to the residual stream that is dropped in training.",
-               {"resid_pdrop", "hidden_dropout_prob", "residual_dropout"}},
-              {"embedding_dropout",
-               RealValue{&m.embedding_dropout, kRate},
-               false,
-               kMathematics,
-               "Part of the embedding's output that is dropped in training.",
-               {"embd_pdrop"}},
-          }};
+// The keys of the model that is chosen; choosing another replaces it, and so the keys.
+Section model_section(AnyModel& model) {
+  const std::vector<std::string> types = model_types();
+  const auto get = [&model, types] {
+    return static_cast<int>(std::find(types.begin(), types.end(), model->type()) - types.begin());
+  };
+  const auto set = [&model, types](int index) {
+    const std::string& type = types[static_cast<size_t>(index)];
+    if (model->type() != type) model = AnyModel(make_model(type));
+  };
+  std::vector<Field> fields = {{"type",
+                                ChoiceValue{types, get, set},
+                                true,
+                                kMathematics,
+                                "The architecture.",
+                                {"model_type"}}};
+  for (Field& field : model->fields()) fields.push_back(std::move(field));
+  return {"model", "The model: these keys (Hugging Face's names), or `config` alone.",
+          std::move(fields)};
 }
 
 Section training_section(TrainingSection& t) {

@@ -106,7 +106,8 @@ nlohmann::json to_json(const Config& config) {
 ConfigDifference compare_for_resume(const nlohmann::json& saved, const Config& now) {
   Config copy = now;
   const nlohmann::json current = to_json(now);
-  const Config fresh;
+  Config fresh;
+  fresh.model = AnyModel(make_model(now.model->type()));
   const nlohmann::json defaults = to_json(fresh);
   ConfigDifference difference;
   for (const Section& section : describe(copy)) {

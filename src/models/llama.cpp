@@ -7,6 +7,7 @@
 #include "models/layers/attention.h"
 #include "models/layers/attention_dropout.h"
 #include "models/layers/dropout.h"
+#include "models/layers/head_norm.h"
 #include "models/layers/rms_norm.h"
 #include "models/layers/swiglu.h"
 #include "parallel/tensor_parallel/linear.h"
@@ -49,7 +50,7 @@ class SpecFactory {
 
 class EmbeddingStage : public Stage {
  public:
-  EmbeddingStage(const LlamaConfig& config, const TensorParallel& tp, const LlamaOptions& options)
+  EmbeddingStage(const LlamaConfig& config, const TensorParallel& tp, const ModelOptions& options)
       : Stage("embedding", tp.size(), tp.rank()),
         tp_(tp),
         activations_(options.activations),
@@ -77,7 +78,7 @@ class EmbeddingStage : public Stage {
 class BlockStage : public Stage {
  public:
   BlockStage(const LlamaConfig& c, int64_t index, std::shared_ptr<const RopeTable> rope,
-             const TensorParallel& tp, const LlamaOptions& options)
+             const TensorParallel& tp, const ModelOptions& options)
       : Stage("block " + std::to_string(index), tp.size(), tp.rank()),
         config_(c),
         prefix_("model.layers." + std::to_string(index) + "."),
@@ -92,6 +93,9 @@ class BlockStage : public Stage {
         qkv_proj_(table_.add_pack(
             {matrix("self_attn.q_proj", c.num_attention_heads * c.head_dim(), c.hidden_size, kRows),
              kv_matrix("self_attn.k_proj"), kv_matrix("self_attn.v_proj")})),
+        qkv_bias_(c.qkv_bias ? &add_qkv_bias() : nullptr),
+        q_norm_(c.qk_norm ? &table_.add(head_norm("self_attn.q_norm")) : nullptr),
+        k_norm_(c.qk_norm ? &table_.add(head_norm("self_attn.k_norm")) : nullptr),
         o_proj_(table_.add(matrix("self_attn.o_proj", c.hidden_size,
                                   c.num_attention_heads * c.head_dim(), kColumns))),
         post_attention_layernorm_(
@@ -105,8 +109,9 @@ class BlockStage : public Stage {
   TensorList forward(const TensorList& inputs, const MicroBatch& batch) override {
     const double eps = config_.rms_norm_eps;
     const auto [x, y, make_y] = rms_norm(inputs[0], weight_of(input_layernorm_), eps);
-    at::Tensor out =
-        attend(column_parallel_linear(y, weight_of(qkv_proj_), tp_, or_kept(make_y)), batch);
+    at::Tensor out = attend(column_parallel_linear(y, weight_of(qkv_proj_), tp_, or_kept(make_y),
+                                                   qkv_bias_ ? weight_of(*qkv_bias_) : Weight()),
+                            batch);
     out = row_parallel_linear(out, weight_of(o_proj_), tp_);
     out = dropout(out, o_dropout_, batch.rows, tp_);
     const auto [x2, y2, make_y2] = add_rms_norm(x, out, weight_of(post_attention_layernorm_), eps);
@@ -120,10 +125,15 @@ class BlockStage : public Stage {
  private:
   static constexpr Placement kRows = Placement::shard(0), kColumns = Placement::shard(1);
 
-  at::Tensor attend(const at::Tensor& qkv, const MicroBatch& batch) const {
-    const AttentionShape shape{
-        batch.tokens.size(0), batch.tokens.size(1), config_.num_attention_heads / tp_.size(),
-        config_.num_key_value_heads * kv_copies() / tp_.size(), config_.head_dim()};
+  at::Tensor attend(at::Tensor qkv, const MicroBatch& batch) const {
+    const AttentionShape shape{batch.tokens.size(0),
+                               batch.tokens.size(1),
+                               config_.num_attention_heads / tp_.size(),
+                               config_.num_key_value_heads * kv_copies() / tp_.size(),
+                               config_.head_dim(),
+                               config_.sliding_window};
+    if (q_norm_)
+      qkv = norm_heads(qkv, shape, weight_of(*q_norm_), weight_of(*k_norm_), config_.rms_norm_eps);
     if (attention_dropout_.p == 0 || !batch.rows.defined())
       return causal_attention(qkv, shape, *rope_);
     const int64_t first_head = tp_.rank() * shape.heads;
@@ -141,6 +151,26 @@ class BlockStage : public Stage {
                   Placement::shard(0, kv_copies()));
   }
 
+  ParameterPack& add_qkv_bias() {
+    const int64_t kv_heads = config_.num_key_value_heads;
+    return table_.add_pack({bias("self_attn.q_proj", config_.num_attention_heads, 1),
+                            bias("self_attn.k_proj", kv_heads, kv_copies()),
+                            bias("self_attn.v_proj", kv_heads, kv_copies())});
+  }
+  ParameterSpec bias(const std::string& name, int64_t heads, int copies) const {
+    return {.name = prefix_ + name + ".bias",
+            .shape = {heads * config_.head_dim()},
+            .tp = Placement::shard(0, copies),
+            .init = Initializer::constant(0.0),
+            .decay = false};
+  }
+  // Every rank has heads of its own.
+  ParameterSpec head_norm(const std::string& name) const {
+    ParameterSpec spec = spec_.norm(prefix_ + name + ".weight", config_.head_dim());
+    spec.partial_gradient = true;
+    return spec;
+  }
+
   // How many ranks hold each kv head: query head h reads kv head h / (heads / kv heads), so a rank
   // with the t-th of T equal parts of the query heads reads kv heads from t * kv heads / T on.
   int kv_copies() const {
@@ -156,6 +186,9 @@ class BlockStage : public Stage {
   const SpecFactory spec_;
   Parameter& input_layernorm_;
   ParameterPack& qkv_proj_;
+  ParameterPack* const qkv_bias_;  // null: none
+  Parameter* const q_norm_;        // null: none
+  Parameter* const k_norm_;
   Parameter& o_proj_;
   Parameter& post_attention_layernorm_;
   ParameterPack& gate_up_proj_;
@@ -198,10 +231,11 @@ class HeadStage : public Stage {
 }  // namespace
 
 std::vector<std::unique_ptr<Stage>> make_llama(const LlamaConfig& config, int64_t seq_len,
-                                               Mesh& mesh, const LlamaOptions& options) {
+                                               Mesh& mesh, const ModelOptions& options) {
   const TensorParallel tp(mesh, options.tensor_parallel);
-  const auto rope = std::make_shared<const RopeTable>(
-      seq_len, config.head_dim(), config.rope_theta, options.buffers, mesh.device().torch_device());
+  const auto rope = std::make_shared<const RopeTable>(seq_len, config.head_dim(), config.rope_theta,
+                                                      options.buffers, config.rope_scaling,
+                                                      mesh.device().torch_device());
   std::vector<std::unique_ptr<Stage>> stages;
   auto embedding = std::make_unique<EmbeddingStage>(config, tp, options);
   Parameter* tied = config.tie_word_embeddings ? &embedding->embed_tokens() : nullptr;

@@ -3,8 +3,6 @@
 #include <array>
 #include <cstdint>
 
-#include "models/llama_config.h"
-
 namespace tessera {
 
 // What the samples of a data set are, and what a model is fed with (`data.kind`).
@@ -17,9 +15,5 @@ struct ModelInput {
   std::array<int64_t, 3> image_shape = {};  // channels, height, width
   int64_t num_labels = 0;
 };
-
-inline ModelInput input_of(const LlamaConfig& config) {
-  return {.kind = DataKind::kTokens, .vocab_size = config.vocab_size};
-}
 
 }  // namespace tessera

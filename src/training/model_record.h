@@ -2,23 +2,19 @@
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
-#include <vector>
 
-#include "checkpoint/pieces.h"
-#include "models/llama_config.h"
+#include "models/model.h"
 
 namespace tessera {
 
-// The config.json with which `transformers` builds this model; every checkpoint carries it.
-nlohmann::json hf_config_of(const LlamaConfig& config, int64_t seq_len);
-
-// Every tensor of this model as checkpoints and Hugging Face folders name it, in model order.
-std::vector<TensorInfo> llama_tensors(const LlamaConfig& config);
-
 // UserError that lists the keys in which the model recorded in the checkpoint `step_dir` (an
-// imported config.json, say) differs from `config`, shapes or not; also if it is no model that this
-// program computes (scaled rotary positions, another activation).
-void check_same_model(const nlohmann::json& recorded, const LlamaConfig& config,
+// imported config.json, say) differs from `model`, shapes or not; also if it is no model that this
+// program computes (an unknown scaling of rotary positions, another activation).
+void check_same_model(const nlohmann::json& recorded, const Model& model,
                       const std::filesystem::path& step_dir);
+
+// The config.json that this run's checkpoints carry. Where the run started from a checkpoint, of
+// the same network, what that one's says besides (token ids, the longest context) is kept.
+nlohmann::json model_record(const nlohmann::json& start, const Model& model, int64_t seq_len);
 
 }  // namespace tessera

@@ -16,7 +16,7 @@ std::unique_ptr<const SampleSource> make_source(const Config& config,
                                                 const std::vector<std::string>& paths,
                                                 const std::vector<std::string>& targets) {
   const DataSection& data = config.data;
-  const ModelInput input = input_of(config.model);
+  const ModelInput input = config.model->input();
   switch (data.kind) {
     case DataKind::kTokens:
       return std::make_unique<TokenSource>(paths, data.seq_len, input.vocab_size);

@@ -73,8 +73,8 @@ TensorParallelOptions tensor_parallel_options(const Config& config) {
   return options;
 }
 
-LlamaOptions llama_options(const Config& config) {
-  LlamaOptions options;
+ModelOptions model_options(const Config& config) {
+  ModelOptions options;
   options.seed = config.run.seed;
   options.activations = params_dtype(config.precision);
   options.buffers = config.precision.buffers == BufferDtype::kBf16 ? at::kBFloat16 : at::kFloat;

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "config/config.h"
-#include "models/llama.h"
+#include "models/model_options.h"
 #include "parallel/executor/step_executor.h"
 #include "parallel/fsdp/sharding_policy.h"
 
@@ -22,6 +22,6 @@ ExecutorOptions executor_options(const Config& config, int stages);
 // How layers use tensor parallelism.
 TensorParallelOptions tensor_parallel_options(const Config& config);
 
-LlamaOptions llama_options(const Config& config);
+ModelOptions model_options(const Config& config);
 
 }  // namespace tessera

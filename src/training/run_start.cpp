@@ -114,7 +114,7 @@ RunStart choose_start(const Config& config, CheckpointManager& checkpoints,
                 "checkpoint.init_from is {}, a Hugging Face folder; make a step folder of it with "
                 "tessera checkpoint import",
                 start.folder->string());
-    check_same_model(read_manifest(*start.folder).model, config.model, *start.folder);
+    check_same_model(read_manifest(*start.folder).model, *config.model, *start.folder);
     console.line("starting at step 0 with the weights of " + start.folder->string());
   }
   return start;

@@ -13,8 +13,8 @@
 #include "base/files.h"
 #include "base/folder_lock.h"
 #include "base/version.h"
+#include "checkpoint/hf_files.h"
 #include "config/load.h"
-#include "models/llama.h"
 #include "optim/optimizer.h"
 #include "optim/parameter_groups.h"
 #include "parallel/executor/bucket_set.h"
@@ -68,7 +68,6 @@ Manifest manifest_of(const Config& config, const MeshShape& mesh, const std::vec
   manifest.seed = config.run.seed;
   manifest.states = checkpoint_states(config.optimizer);
   manifest.tensors = tensor_infos(stages);
-  manifest.model = hf_config_of(config.model, config.data.seq_len);
   manifest.config = to_json(config);
   manifest.data = data;
   manifest.mesh = {
@@ -172,16 +171,18 @@ TrainOutcome run(const Config& requested, std::unique_ptr<Communicator> world,
   }
 
   TpTime tp_time;
-  LlamaOptions model_options = llama_options(config);
-  model_options.tensor_parallel.time = &tp_time;
-  const auto owned_stages = make_llama(config.model, config.data.seq_len, mesh, model_options);
+  ModelOptions stage_options = model_options(config);
+  stage_options.tensor_parallel.time = &tp_time;
+  const auto owned_stages = config.model->make_stages(config.data.seq_len, mesh, stage_options);
   const auto stages = pointers(owned_stages);
   std::vector<ParameterTable*> tables;
   for (Stage* stage : stages) tables.push_back(&stage->table());
   resolve_groups(config.optimizer.groups, tables);
   resolve_keep_fp32(config.precision.keep_fp32, tables);
-  const Manifest manifest = manifest_of(config, shape, stages, fingerprints);
+  Manifest manifest = manifest_of(config, shape, stages, fingerprints);
   auto reader = open_start(start, manifest.tensors);
+  manifest.model = model_record(reader ? reader->manifest().model : nlohmann::json(), *config.model,
+                                config.data.seq_len);
   announce(config, manifest, shape, console);
   MemoryReport memory(mesh.world(), mesh.device(), console);
   const ShardingPolicy policy = policy_of(config);
@@ -215,6 +216,9 @@ TrainOutcome run(const Config& requested, std::unique_ptr<Communicator> world,
   std::optional<MetricsFile> metrics;
   if (root) {
     write_file_atomic(run_dir / "config.yaml", to_yaml(config));
+    const auto carried = start.folder ? find_hf_files(*start.folder) : std::nullopt;
+    if (carried && *carried != run_dir / kHfFilesFolder)
+      copy_hf_files(*carried, run_dir / kHfFilesFolder);
     metrics.emplace(run_dir / "metrics.jsonl", start.progress.step);
   }
   Trainer trainer({config, mesh, buckets, stage_names, executor, tp_gradients, tp_time, *data.train,

@@ -43,9 +43,22 @@ class Converts : public Scratch {
     config.update(more);
     spit(hf_ / "config.json", config.dump());
   }
+  static HfModel llama(const json& config) {
+    HfModel model;
+    model.tensors.architecture = "LlamaForCausalLM";
+    if (config.value("tie_word_embeddings", false))
+      model.tensors.tied = {"lm_head.weight", "model.embed_tokens.weight"};
+    model.tensors.ignored = {"rotary_emb.inv_freq"};
+    return model;
+  }
+  static ConsolidateOptions exporting(const std::function<HfModel(const json&)>& model) {
+    ConsolidateOptions options;
+    options.tensors = [model](const json& config) { return model(config).tensors; };
+    return options;
+  }
   // A message, and that nothing was left of the output.
   std::string import_error() {
-    const std::string message = user_error([&] { import_hugging_face(hf_, step_); });
+    const std::string message = user_error([&] { import_hugging_face(hf_, step_, llama); });
     EXPECT_FALSE(fs::exists(step_));
     EXPECT_EQ(names_with(".partial"), 0);
     return message;
@@ -73,7 +86,7 @@ class Converts : public Scratch {
 TEST_F(Converts, ImportThenConsolidateIsTheIdentity) {
   write_hf("model.safetensors", two_);
   write_config();
-  import_hugging_face(hf_, step_);
+  import_hugging_face(hf_, step_, llama);
   const Manifest manifest = read_manifest(step_);
   EXPECT_EQ(manifest.step, 0);
   EXPECT_EQ(manifest.states, std::vector<std::string>{kStateParam});
@@ -82,7 +95,7 @@ TEST_F(Converts, ImportThenConsolidateIsTheIdentity) {
   EXPECT_EQ(reader.stored_dtype("model.norm.weight", kStateParam), Dtype::kF32);
   reader.verify();
 
-  ConsolidateOptions options;
+  ConsolidateOptions options = exporting(llama);
   options.dtype = Dtype::kBF16;
   consolidate(step_, out_, options);
   for (const TensorSpec& spec : two_)
@@ -157,9 +170,9 @@ TEST_F(Converts, TiedModelsHaveNoHead) {
   std::vector<TensorSpec> specs = two_;
   specs.push_back({"lm_head.weight", Dtype::kBF16, {5, 3}});
   write_hf("model.safetensors", specs);
-  import_hugging_face(hf_, step_);
+  import_hugging_face(hf_, step_, llama);
   EXPECT_EQ(read_manifest(step_).tensors.size(), 2u);
-  consolidate(step_, out_, {});
+  consolidate(step_, out_, exporting(llama));
   EXPECT_EQ(data_of(out_ / "model.safetensors", "lm_head.weight"), "no such tensor");
   EXPECT_EQ(parse_json(slurp(out_ / "config.json"), "")["tie_word_embeddings"], true);
 
@@ -169,12 +182,77 @@ TEST_F(Converts, TiedModelsHaveNoHead) {
   EXPECT_TRUE(contains(import_error(), "lm_head.weight"));
 }
 
+// As GPT-2's files are: one matrix for three of ours, stored [in, out], and names without their
+// prefix.
+TEST_F(Converts, JoinedAndTransposedTensorsThereAndBackBitForBit) {
+  const auto gpt = [](const json&) {
+    HfModel model;
+    model.tensors.tensors = {{"t.attn.weight", {"t.q.weight", "t.k.weight"}, true},
+                             {"t.attn.bias", {"t.q.bias", "t.k.bias"}, false}};
+    model.tensors.optional_prefix = "t.";
+    model.tensors.ignored = {"attn.mask"};
+    model.parameters = {{"t.q.weight", {4, 3}},
+                        {"t.k.weight", {2, 3}},
+                        {"t.q.bias", {4}},
+                        {"t.k.bias", {2}},
+                        {"t.w.weight", {2, 3}}};
+    return model;
+  };
+  write_config();
+  const std::vector<TensorSpec> specs{{"attn.weight", Dtype::kBF16, {3, 6}},
+                                      {"attn.bias", Dtype::kBF16, {6}},
+                                      {"attn.mask", Dtype::kI64, {1}},
+                                      {"w.weight", Dtype::kBF16, {2, 3}}};
+  write_hf("model.safetensors", specs);
+  spit(hf_ / "tokenizer.json", "{}");
+  spit(hf_ / "secret.txt", "not carried");
+  import_hugging_face(hf_, step_, gpt);
+  CheckpointReader reader(step_);
+  std::vector<float> k;
+  reader.stream("t.k.weight", kStateParam, Dtype::kF32, [&](const std::byte* data, int64_t bytes) {
+    const auto* values = reinterpret_cast<const float*>(data);
+    k.insert(k.end(), values, values + bytes / 4);
+  });
+  const std::string stored = data_of(hf_ / "model.safetensors", "attn.weight");
+  const auto value = [&](size_t row, size_t column) {  // of the stored [3, 6]
+    uint16_t half = 0;
+    std::memcpy(&half, stored.data() + 2 * (row * 6 + column), 2);
+    const uint32_t bits = static_cast<uint32_t>(half) << 16;
+    float result = 0;
+    std::memcpy(&result, &bits, 4);
+    return result;
+  };
+  const std::vector<float> expected{value(0, 4), value(1, 4), value(2, 4),
+                                    value(0, 5), value(1, 5), value(2, 5)};
+  EXPECT_EQ(k, expected);
+
+  ConsolidateOptions options = exporting(gpt);
+  options.dtype = Dtype::kBF16;
+  consolidate(step_, out_, options);
+  for (const char* name : {"attn.weight", "attn.bias", "w.weight"})
+    EXPECT_EQ(data_of(out_ / "model.safetensors", std::string("t.") + name),
+              data_of(hf_ / "model.safetensors", name))
+        << name;
+  EXPECT_EQ(data_of(out_ / "model.safetensors", "t.q.weight"), "no such tensor");
+  EXPECT_EQ(slurp(out_ / "tokenizer.json"), "{}");
+  EXPECT_FALSE(fs::exists(out_ / "secret.txt"));
+
+  fs::remove_all(step_);
+  std::vector<TensorSpec> wrong = specs;
+  wrong[0].shape = {6, 3};
+  write_hf("model.safetensors", wrong);
+  const std::string message = user_error([&] { import_hugging_face(hf_, step_, gpt); });
+  EXPECT_TRUE(
+      contains(message, "'t.attn.weight' has the shape [6, 3]; config.json makes it [3, 6]"))
+      << message;
+}
+
 TEST_F(Converts, RotaryBuffersAreLeftOutAndOtherTypesRefused) {
   write_config();
   std::vector<TensorSpec> specs = two_;
   specs.push_back({"model.layers.0.self_attn.rotary_emb.inv_freq", Dtype::kF32, {4}});
   write_hf("model.safetensors", specs);
-  import_hugging_face(hf_, step_);
+  import_hugging_face(hf_, step_, llama);
   EXPECT_EQ(read_manifest(step_).tensors.size(), 2u);
   fs::remove_all(step_);
   specs.push_back({"model.qzeros", Dtype::kI64, {4}});

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "config/check_device.h"
 #include "config_text.h"
 #include "parallel/device/cuda_support.h"
 
@@ -12,6 +13,7 @@ namespace {
 
 using testing::expect_user_error;
 using testing::minimal;
+using testing::sizes;
 
 struct BadConfig {
   std::vector<std::string> set;
@@ -59,11 +61,6 @@ TEST(Check, RefusesCombinations) {
        {"debug.check_collectives: true; calls are compared on the CPU alone, and device is cuda"}},
       {{"device=cuda", "memory.offload=all", "parallel.zero=1"},
        {"memory.offload: all; gradients that are kept in full", "zero 1", "zero: 2 or 3"}},
-      {{"device=cuda"},
-       {built_with_cuda()
-            ? "device: cuda; this process sees no GPU"
-            : "device: cuda; this program was built without CUDA and computes on cpu; "
-              "set device: cpu"}},
       {{"precision.reduce=bf16_wire", "precision.params=fp64"}, {"fp64"}},
       {{"precision.output=fp32", "precision.params=fp64"}, {"fp64"}},
       {{"precision.buffers=bf16", "precision.params=fp64"}, {"precision.buffers", "fp64"}},
@@ -117,6 +114,18 @@ TEST(Check, RefusesCombinations) {
   }
 }
 
+// A login node may check what only compute nodes can run.
+TEST(Check, ADeviceThatIsNotHereIsRefusedOnlyByWhatComputes) {
+  const Config config = minimal({"device=cuda"});
+  EXPECT_NO_THROW(check_config(config));
+  expect_user_error(
+      [&] { check_device_here(config); },
+      {built_with_cuda() ? "device: cuda; this process sees no GPU"
+                         : "device: cuda; this program was built without CUDA and computes on cpu"},
+      "cuda");
+  EXPECT_NO_THROW(check_device_here(minimal()));
+}
+
 TEST(Check, AcceptsTheEdges) {
   const std::vector<std::vector<std::string>> cases = {
       {"parallel.tp=4"},
@@ -162,7 +171,7 @@ TEST(Check, ConfigurationsMadeInCode) {
   };
   refuse([](Config& c) { c.training.micro_batch_size = 0; },
          "training.micro_batch_size: 0; must be");
-  refuse([](Config& c) { c.model.num_key_value_heads = 0; },
+  refuse([](Config& c) { sizes(c).num_key_value_heads = 0; },
          "model.num_key_value_heads: 0; must be");
   refuse([](Config& c) { c.optimizer.lr = std::nan(""); }, "optimizer.lr: nan; must be");
   refuse([](Config& c) { c.optimizer.beta2 = 1.0; }, "optimizer.betas: [0.9, 1.0]; must be");
@@ -227,6 +236,26 @@ TEST(Mesh, RefusesWorlds) {
     const Config config = minimal(bad.set);
     expect_user_error([&] { resolve_mesh(config, bad.world); }, bad.parts, bad.set[0]);
   }
+}
+
+// Those that come with the program, for the number of ranks that they name.
+TEST(Check, EveryConfigurationOfTheFolder) {
+  int seen = 0;
+  for (const auto& entry :
+       std::filesystem::directory_iterator(std::filesystem::path(TESSERA_SOURCE_DIR) / "configs")) {
+    if (entry.path().extension() != ".yaml") continue;
+    SCOPED_TRACE(entry.path().string());
+    ++seen;
+    const Config config = load_config(entry.path(), {});
+    EXPECT_NO_THROW(check_config(config));
+    std::ifstream in(entry.path());
+    const std::string text{std::istreambuf_iterator<char>(in), {}};
+    const size_t ranks = text.find("--ranks ");
+    if (ranks != std::string::npos) {
+      EXPECT_NO_THROW(resolve_mesh(config, std::stoi(text.substr(ranks + 8))));
+    }
+  }
+  EXPECT_GE(seen, 5);
 }
 
 }  // namespace

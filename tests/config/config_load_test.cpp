@@ -16,6 +16,7 @@ using testing::kContract;
 using testing::kMinimal;
 using testing::load_text;
 using testing::minimal;
+using testing::sizes;
 using testing::TempDir;
 
 TEST(Load, TheContract) {
@@ -34,7 +35,8 @@ TEST(Load, TheContract) {
                     .rms_norm_eps = 1e-5,
                     .tie_word_embeddings = false,
                     .initializer_range = 0.02};
-  EXPECT_EQ(c.model, model);
+  EXPECT_EQ(c.model->type(), "llama");
+  EXPECT_EQ(sizes(c), model);
   EXPECT_EQ(c.parallel.tp, 2);
   EXPECT_EQ(c.parallel.dp_shard, 0);
   EXPECT_EQ(c.parallel.dp_replicate, 1);
@@ -115,12 +117,12 @@ TEST(Load, DefaultsOfTheStructs) {
   check_config(c);
   Config expected;
   expected.run.dir = "runs/x";
-  expected.model = {.hidden_size = 64,
-                    .intermediate_size = 192,
-                    .num_hidden_layers = 2,
-                    .num_attention_heads = 4,
-                    .num_key_value_heads = 4,  // as many as query heads
-                    .vocab_size = 256};
+  sizes(expected) = {.hidden_size = 64,
+                     .intermediate_size = 192,
+                     .num_hidden_layers = 2,
+                     .num_attention_heads = 4,
+                     .num_key_value_heads = 4,  // as many as query heads
+                     .vocab_size = 256};
   expected.data.train = {"data/a"};
   expected.data.seq_len = 32;
   expected.training.steps = 100;
@@ -141,7 +143,13 @@ TEST(Load, EveryKeyGoesToItsOwnMember) {
       {"model.num_hidden_layers", 9},
       {"model.num_key_value_heads", 2},
       {"model.vocab_size", 300},
+      {"model.head_dim", 18},
       {"model.rope_theta", 500000.0},
+      {"model.rope_scaling", "llama3"},
+      {"model.rope_factor", 8.0},
+      {"model.rope_low_freq_factor", 2.0},
+      {"model.rope_high_freq_factor", 5.0},
+      {"model.rope_original_max_position_embeddings", 4096},
       {"model.rms_norm_eps", 1e-6},
       {"model.tie_word_embeddings", true},
       {"model.initializer_range", 0.5},
@@ -149,6 +157,9 @@ TEST(Load, EveryKeyGoesToItsOwnMember) {
       {"model.hidden_dropout", 0.2},
       {"model.embedding_dropout", 0.3},
       {"parallel.tp", 3},
+      {"parallel.sequence_parallel", true},
+      {"parallel.tp_overlap", "off"},
+      {"memory.loss_chunk", 64},
       {"parallel.dp_shard", 5},
       {"parallel.dp_replicate", 2},
       {"parallel.zero", 1},
@@ -266,7 +277,7 @@ TEST(Load, YamlRoundTrip) {
   odd.data.valid = {};
   odd.optimizer.lr = 0.1 + 0.2;
   odd.optimizer.eps = 5e-324;
-  odd.model.rope_theta = 1e300;
+  sizes(odd).rope_theta = 1e300;
   odd.training.stop_after = std::nullopt;
   odd.parallel.dp_shard = 2;
   odd.checkpoint.init_from = "none/x";

@@ -182,7 +182,7 @@ TEST(Reader, RefusesValues) {
       {"schedule.type=step", {"constant or linear or cosine"}},
       {"precision.params=fp8", {"fp32 or bf16 or fp16 or fp64"}},
       {"device=gpu", {"device: gpu; must be cpu or cuda"}},
-      {"model.type=gpt2", {"model.type: gpt2; must be llama"}},
+      {"model.type=bert", {"model.type: bert; must be llama or mistral"}},
       {"optimizer.type=adagrad", {"must be adamw or adam or sgd"}},
       {"optimizer.groups={params: [a]}",
        {"optimizer.groups: a map; must be a list of maps with the keys params, lr_scale, "

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "config/load.h"
+#include "models/decoder_model.h"
 #include "support/temporary_folder.h"
 
 namespace tessera::testing {
@@ -50,6 +51,14 @@ training:
   steps: 100
   global_batch_size: 8
 )yaml";
+
+// The sizes of a configuration's model, of Llama or a relative.
+inline const LlamaConfig& sizes(const Config& config) {
+  return dynamic_cast<const DecoderModel&>(*config.model).config;
+}
+inline LlamaConfig& sizes(Config& config) {
+  return dynamic_cast<DecoderModel&>(*config.model).config;
+}
 
 // A folder for configuration files.
 class TempDir : public TemporaryFolder {

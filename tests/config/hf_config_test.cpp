@@ -2,13 +2,13 @@
 
 #include <gtest/gtest.h>
 
-#include "config/hf_config.h"
 #include "config_text.h"
 
 namespace tessera {
 namespace {
 
 using testing::expect_user_error;
+using testing::sizes;
 using testing::TempDir;
 
 // As transformers 4 saves LlamaForCausalLM.
@@ -23,6 +23,17 @@ const char* kLlama4 = R"({
 
 const char* kTraining =
     "run: {dir: a}\ndata: {train: [d], seq_len: 8}\ntraining: {steps: 1, global_batch_size: 1}\n";
+
+// A model of few numbers, as the required keys make it.
+AnyModel small_model(const std::string& type) {
+  AnyModel model(make_model(type));
+  for (Field& field : model->fields())
+    if (auto* size = std::get_if<IntegerValue>(&field.value); size && field.required)
+      size->set(field.name.find("head") == std::string::npos ? 8 : 4);
+  model->complete();
+  model->check(8);
+  return model;
+}
 
 Config load_with(const TempDir& dir, const std::string& model,
                  const std::vector<std::string>& overrides = {}) {
@@ -51,12 +62,12 @@ TEST(HfConfig, Transformers4) {
                              .rms_norm_eps = 1e-5,
                              .tie_word_embeddings = false,
                              .initializer_range = 0.01};
-  EXPECT_EQ(config.model, expected);
+  EXPECT_EQ(sizes(config), expected);
   // The resolved configuration stands on its own.
   EXPECT_NE(to_yaml(config).find("type: llama\n  hidden_size: 64\n"), std::string::npos);
   // On the command line a path starts from the current folder.
   EXPECT_EQ(load_with(dir, "", {"model.config=" + (dir.path() / "hf/config.json").string()}).model,
-            expected);
+            config.model);
 }
 
 TEST(HfConfig, DefaultsOfLlamaConfig) {
@@ -65,7 +76,8 @@ TEST(HfConfig, DefaultsOfLlamaConfig) {
                           "tie_word_embeddings", "head_dim", "hidden_act", "attention_bias"}) {
     json.erase(key);
   }
-  const LlamaConfig model = load_json(json).model;
+  const Config config = load_json(json);
+  const LlamaConfig& model = sizes(config);
   EXPECT_EQ(model.num_key_value_heads, 4);
   EXPECT_EQ(model.rope_theta, 10000.0);
   EXPECT_EQ(model.rms_norm_eps, 1e-6);
@@ -76,7 +88,7 @@ TEST(HfConfig, DefaultsOfLlamaConfig) {
 TEST(HfConfig, ReadsAttentionDropout) {
   nlohmann::json json = nlohmann::json::parse(kLlama4);
   json["attention_dropout"] = 0.1;
-  EXPECT_EQ(load_json(json).model.attention_dropout, 0.1);
+  EXPECT_EQ(sizes(load_json(json)).attention_dropout, 0.1);
 }
 
 TEST(HfConfig, Transformers5) {
@@ -84,7 +96,71 @@ TEST(HfConfig, Transformers5) {
   json.erase("rope_theta");
   json.erase("rope_scaling");
   json["rope_parameters"] = {{"rope_type", "default"}, {"rope_theta", 1234.5}};
-  EXPECT_EQ(load_json(json).model.rope_theta, 1234.5);
+  EXPECT_EQ(sizes(load_json(json)).rope_theta, 1234.5);
+}
+
+TEST(HfConfig, ReadsScaledRotaryPositionsOfBothVersions) {
+  nlohmann::json json = nlohmann::json::parse(kLlama4);
+  const nlohmann::json llama3 = {{"rope_type", "llama3"},
+                                 {"factor", 32.0},
+                                 {"low_freq_factor", 1.5},
+                                 {"high_freq_factor", 5.0},
+                                 {"original_max_position_embeddings", 4096}};
+  const RopeScaling expected{RopeScalingType::kLlama3, 32.0, 1.5, 5.0, 4096};
+  json["rope_scaling"] = llama3;
+  EXPECT_EQ(sizes(load_json(json)).rope_scaling, expected);
+  EXPECT_EQ(sizes(load_json(json)).rope_theta, 500000.0);
+  json.erase("rope_scaling");
+  json["rope_parameters"] = llama3;
+  json["rope_parameters"]["rope_theta"] = 1234.5;
+  const Config config = load_json(json);
+  check_config(config);
+  EXPECT_EQ(sizes(config).rope_scaling, expected);
+  EXPECT_EQ(sizes(config).rope_theta, 1234.5);
+  // There and back.
+  EXPECT_EQ(model_from_hf(config.model->hf_config(16), "again"), config.model);
+  json["rope_parameters"] = {{"rope_type", "linear"}, {"factor", 2}};
+  EXPECT_EQ(sizes(load_json(json)).rope_scaling.type, RopeScalingType::kLinear);
+}
+
+// Every model's config.json reads back as the same model.
+TEST(HfConfig, ThereAndBackForEveryModel) {
+  for (const std::string& type : model_types()) {
+    SCOPED_TRACE(type);
+    const AnyModel model = small_model(type);
+    EXPECT_EQ(model_from_hf(model->hf_config(64), "again"), model);
+  }
+}
+
+TEST(HfConfig, HeadsOfAnotherWidth) {
+  nlohmann::json json = nlohmann::json::parse(kLlama4);
+  json["head_dim"] = 32;
+  const Config config = load_json(json);
+  check_config(config);
+  EXPECT_EQ(sizes(config).head_dim(), 32);
+  EXPECT_EQ(config.model->hf_config(8).at("head_dim"), 32);
+}
+
+TEST(HfConfig, DropoutThatNoConfigJsonHasStandsBesideIt) {
+  const TempDir dir;
+  dir.write("config.json", kLlama4);
+  const Config config = load_with(dir, "model: {config: config.json, hidden_dropout: 0.25}");
+  EXPECT_EQ(sizes(config).hidden_dropout, 0.25);
+  EXPECT_EQ(sizes(config).hidden_size, 64);
+}
+
+TEST(HfConfig, Mistral) {
+  nlohmann::json json = nlohmann::json::parse(kLlama4);
+  json["model_type"] = "mistral";
+  EXPECT_EQ(sizes(load_json(json)).sliding_window, 4096);  // transformers' default
+  json["sliding_window"] = nullptr;
+  EXPECT_EQ(sizes(load_json(json)).sliding_window, 0);
+  json["sliding_window"] = 7;
+  const Config config = load_json(json);
+  EXPECT_EQ(sizes(config).sliding_window, 7);
+  EXPECT_EQ(config.model->hf_config(8).at("architectures"),
+            nlohmann::json::array({"MistralForCausalLM"}));
+  EXPECT_NE(to_yaml(config).find("sliding_window: 7\n"), std::string::npos);
 }
 
 TEST(HfConfig, RefusesWhatTheModelCannotDo) {
@@ -94,7 +170,7 @@ TEST(HfConfig, RefusesWhatTheModelCannotDo) {
     nlohmann::json value;
     std::vector<std::string> parts;
   } cases[] = {
-      {"model_type", "mistral", {"model_type: \"mistral\"", "only \"llama\" is supported"}},
+      {"model_type", "bert", {"model_type: \"bert\"", "the models of this program are llama, "}},
       {"model_type", null, {"model_type: null"}},
       {"hidden_act", "gelu", {"hidden_act: \"gelu\"", "only \"silu\""}},
       {"attention_bias", true, {"attention_bias: true", "bias are not supported"}},
@@ -104,14 +180,14 @@ TEST(HfConfig, RefusesWhatTheModelCannotDo) {
       {"attention_dropout", "x", {"attention_dropout: \"x\"", "must be a number"}},
       {"rope_scaling",
        {{"rope_type", "llama3"}, {"factor", 8}},
-       {"rope_scaling: ", "llama3", "only rope_type \"default\""}},
-      {"rope_scaling", {{"type", "linear"}, {"factor", 2}}, {"rope_scaling: ", "linear"}},
+       {"rope_scaling: ", "llama3", "must have low_freq_factor"}},
+      {"rope_scaling", {{"type", "dynamic"}, {"factor", 2}}, {"rope_scaling: ", "dynamic"}},
       {"rope_parameters", {{"rope_type", "yarn"}}, {"rope_parameters: ", "yarn"}},
       {"rope_parameters", {{"rope_theta", "x"}}, {"rope_theta: \"x\"", "must be a number"}},
       {"rope_parameters", "x", {"rope_parameters: \"x\""}},
       {"partial_rotary_factor", 0.5, {"partial_rotary_factor: 0.5"}},
       {"quantization_config", {{"bits", 4}}, {"quantized models"}},
-      {"head_dim", 32, {"head_dim: 32", "64 / 4"}},
+      {"head_dim", "32", {"head_dim: \"32\"", "integer from 1"}},
       {"hidden_size", null, {"hidden_size is missing"}},
       {"hidden_size", 64.5, {"hidden_size: 64.5", "integer from 1"}},
       {"hidden_size", "64", {"hidden_size: \"64\"", "integer from 1"}},
@@ -131,11 +207,12 @@ TEST(HfConfig, RefusesWhatTheModelCannotDo) {
 // The same rules for JSON that comes from elsewhere than a file of its own.
 TEST(HfConfig, JsonFromAnotherPlace) {
   nlohmann::json json = nlohmann::json::parse(kLlama4);
-  EXPECT_EQ(llama_config_from_hf(json, "step-1").rope_theta, 500000.0);
-  json["rope_scaling"] = {{"rope_type", "llama3"}, {"factor", 8}};
-  expect_user_error([&] { llama_config_from_hf(json, "step-1"); },
-                    {"[config] step-1: rope_scaling: ", "llama3"}, "rope");
-  expect_user_error([] { llama_config_from_hf(nlohmann::json::array(), "step-1"); },
+  EXPECT_EQ(dynamic_cast<const DecoderModel&>(*model_from_hf(json, "step-1")).config.rope_theta,
+            500000.0);
+  json["rope_scaling"] = {{"rope_type", "yarn"}, {"factor", 8}};
+  expect_user_error([&] { model_from_hf(json, "step-1"); },
+                    {"[config] step-1: rope_scaling: ", "yarn"}, "rope");
+  expect_user_error([] { model_from_hf(nlohmann::json::array(), "step-1"); },
                     {"step-1: must be a JSON object"}, "list");
 }
 
@@ -166,7 +243,9 @@ TEST(HfConfig, RefusesFilesAndOtherKeys) {
     expect_user_error([&] { load_with(dir, bad.model); }, bad.parts, bad.model);
   }
   expect_user_error([&] { load_with(dir, "model: {config: config.json}", {"model.vocab_size=8"}); },
-                    {"--set model.vocab_size: model.vocab_size: beside model.config"}, "override");
+                    {"--set model.vocab_size: model.vocab_size: beside model.config",
+                     "leaves only hidden_dropout"},
+                    "override");
 }
 
 }  // namespace

@@ -205,7 +205,7 @@ class LlamaDropout : public testing::TestWithParam<int64_t> {};
 TEST_P(LlamaDropout, SameMasksOnEveryNumberOfRanksAndInEverySplit) {
   std::map<std::string, at::Tensor> reference;
   double loss = 0.0;
-  LlamaOptions options;
+  ModelOptions options;
   options.seed = 3;
   options.activations = at::kDouble;
   const LlamaConfig config = dropping(GetParam());
@@ -260,7 +260,7 @@ INSTANTIATE_TEST_SUITE_P(KvHeads, LlamaDropout, testing::Values(4, 1));
 // The loss is a smooth function of the weights under masks that stay as they are.
 TEST(Llama, DropoutsGradientsAreTheLosss) {
   on_tp_ranks(1, [&](Mesh& mesh) {
-    LlamaOptions options;
+    ModelOptions options;
     options.activations = at::kDouble;
     StageChain chain(dropping(), 12, mesh, options);
     const MicroBatch batch = chain_batch(at::kDouble);

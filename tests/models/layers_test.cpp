@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "models/layers/attention.h"
+#include "models/layers/attention_dropout.h"
 #include "models/layers/rms_norm.h"
 #include "models/layers/swiglu.h"
 #include "parallel/comm/self_communicator.h"
@@ -204,23 +205,29 @@ at::Tensor rotate(const at::Tensor& x, const RopeTable& rope) {
 }
 
 TEST(Attention, EqualsSoftmaxOfMaskedScores) {
-  for (const auto& [heads, kv_heads] : {std::pair<int64_t, int64_t>{4, 4}, {4, 2}, {6, 1}}) {
-    const AttentionShape s{2, 9, heads, kv_heads, 6};
+  // 1100 tokens: several blocks of query rows, of which some share a mask.
+  for (const AttentionShape& s :
+       {AttentionShape{2, 9, 4, 4, 6}, AttentionShape{2, 9, 4, 2, 6}, AttentionShape{2, 9, 6, 1, 6},
+        AttentionShape{2, 9, 4, 2, 6, 1}, AttentionShape{2, 9, 4, 2, 6, 4},
+        AttentionShape{2, 9, 4, 2, 6, 9}, AttentionShape{1, 1100, 2, 1, 6, 40},
+        AttentionShape{1, 1100, 2, 1, 6, 600}}) {
+    SCOPED_TRACE(std::to_string(s.seq_len) + " tokens, window " + std::to_string(s.window));
     const RopeTable rope(s.seq_len, s.head_dim, 10000.0, at::kFloat);
-    const int64_t rows = s.batch * s.seq_len, columns = (heads + 2 * kv_heads) * s.head_dim;
-    const at::Tensor x0 = random({rows, columns}, 1), dy = random({rows, heads * s.head_dim}, 2);
+    const int64_t rows = s.batch * s.seq_len, columns = (s.heads + 2 * s.kv_heads) * s.head_dim;
+    const at::Tensor x0 = random({rows, columns}, 1), dy = random({rows, s.heads * s.head_dim}, 2);
 
     const at::Tensor x = leaf(x0);
     const at::Tensor h =
-        x.view({s.batch, s.seq_len, heads + 2 * kv_heads, s.head_dim}).transpose(1, 2);
-    const at::Tensor q = rotate(h.narrow(1, 0, heads), rope);
+        x.view({s.batch, s.seq_len, s.heads + 2 * s.kv_heads, s.head_dim}).transpose(1, 2);
+    const int64_t groups = s.heads / s.kv_heads;
+    const at::Tensor q = rotate(h.narrow(1, 0, s.heads), rope);
     const at::Tensor k =
-        rotate(h.narrow(1, heads, kv_heads), rope).repeat_interleave(heads / kv_heads, 1);
-    const at::Tensor v =
-        h.narrow(1, heads + kv_heads, kv_heads).repeat_interleave(heads / kv_heads, 1);
-    const at::Tensor mask = at::ones({s.seq_len, s.seq_len}, at::kBool).tril().logical_not();
-    const at::Tensor scores =
-        (at::matmul(q, k.transpose(2, 3)) / std::sqrt(6.0)).masked_fill(mask, -INFINITY);
+        rotate(h.narrow(1, s.heads, s.kv_heads), rope).repeat_interleave(groups, 1);
+    const at::Tensor v = h.narrow(1, s.heads + s.kv_heads, s.kv_heads).repeat_interleave(groups, 1);
+    at::Tensor seen = at::ones({s.seq_len, s.seq_len}, at::kBool).tril();
+    if (s.window > 0) seen = seen.logical_and(seen.triu(1 - s.window));
+    const at::Tensor scores = (at::matmul(q, k.transpose(2, 3)) / std::sqrt(6.0))
+                                  .masked_fill(seen.logical_not(), -INFINITY);
     const at::Tensor y = at::matmul(at::softmax(scores, -1), v).transpose(1, 2).reshape({rows, -1});
     y.backward(dy);
 
@@ -229,14 +236,35 @@ TEST(Attention, EqualsSoftmaxOfMaskedScores) {
     expect_equal(my_y, y, "y");
     my_y.backward(dy);
     expect_equal(mine.grad(), x.grad(), "d qkv");
-
     // The way of a GPU's tensors.
     const at::Tensor other = leaf(x0);
     const at::Tensor other_y = causal_attention_by_operator(other * 1.0, s, rope);
     expect_equal(other_y, y, "y by LibTorch's operator");
     other_y.backward(dy);
     expect_equal(other.grad(), x.grad(), "d qkv by LibTorch's operator");
+    // Our own attention, which dropout takes, sees the same keys.
+    const at::Tensor own = leaf(x0);
+    const AttentionDropout nothing{DropoutPlace(0.0, 1, "x"), 0, at::arange(s.batch)};
+    const at::Tensor own_y = dropout_attention(own * 1.0, s, rope, nothing);
+    expect_equal(own_y, y, "y of our own");
+    own_y.backward(dy);
+    expect_equal(own.grad(), x.grad(), "d qkv of our own");
   }
+}
+
+// What transformers computes for theta 500000, width 16, factor 8.
+constexpr double kLlama3Frequencies[] = {1.0,           0.193922758,   0.0376060307,
+                                         0.00729266508, 5.24846022e-4, 3.42810235e-5,
+                                         6.64786967e-6, 1.28917316e-6};
+TEST(Rope, Llama3StretchesTheLowFrequencies) {
+  const RopeScaling scaling{RopeScalingType::kLlama3, 8.0, 1.0, 4.0, 8192};
+  const RopeTable table(2, 16, 500000.0, at::kFloat, scaling);
+  for (int i = 0; i < 8; ++i)
+    EXPECT_NEAR(std::asin(table.sin[1][i].item<double>()), kLlama3Frequencies[i],
+                2e-7 * kLlama3Frequencies[i] + 1e-12)
+        << i;
+  const RopeTable linear(2, 16, 500000.0, at::kFloat, {RopeScalingType::kLinear, 4.0});
+  EXPECT_NEAR(std::asin(linear.sin[1][0].item<double>()), 0.25, 1e-7);
 }
 
 }  // namespace

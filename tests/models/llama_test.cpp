@@ -56,7 +56,7 @@ TEST(SelectiveRecompute, ChangesNoBit) {
     for (const double p : {0.0, 0.2}) {
       for (int tp : {1, 2}) {
         on_tp_ranks(tp, [&](Mesh& mesh) {
-          LlamaOptions options;
+          ModelOptions options;
           options.activations = dtype;
           StageChain kept(with_dropout(p), 12, mesh, options);
           options.selective_recompute = true;
@@ -85,7 +85,7 @@ class Meter : public c10::MemoryReportingInfoBase {
 
 // What one block keeps from its forward to its backward pass, its output included.
 int64_t kept_bytes(Mesh& mesh, const LlamaConfig& config, bool selective) {
-  LlamaOptions options;
+  ModelOptions options;
   options.selective_recompute = selective;
   StageChain chain(config, 12, mesh, options);
   const MicroBatch batch = chain_batch(at::kFloat);

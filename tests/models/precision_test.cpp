@@ -23,7 +23,7 @@ Result run_chain(at::ScalarType dtype, double scale = 1.0,
                  const std::vector<std::string>& keep_fp32 = {}) {
   Result result;
   on_tp_ranks(1, [&](Mesh& mesh) {
-    LlamaOptions options;
+    ModelOptions options;
     options.activations = dtype;
     StageChain chain(chain_config(), 12, mesh, options, keep_fp32);
     const auto weights = dtype == at::kDouble ? at::kDouble : at::kFloat;
@@ -36,7 +36,7 @@ TEST(Precision, Fp64AgreesOnEveryNumberOfRanks) {
   const Result one = run_chain(at::kDouble);
   for (int tp : {2, 4}) {
     on_tp_ranks(tp, [&](Mesh& mesh) {
-      LlamaOptions options;
+      ModelOptions options;
       options.activations = at::kDouble;
       StageChain chain(chain_config(), 12, mesh, options);
       EXPECT_NEAR(chain.forward_backward(chain_batch(at::kDouble)), one.loss, 1e-13 * one.loss);
@@ -56,7 +56,7 @@ TEST(Precision, Fp64AgreesOnEveryNumberOfRanks) {
 // The loss against central differences: nothing in an fp64 run is rounded to fp32.
 TEST(Precision, Fp64GradientsAreTheLosss) {
   on_tp_ranks(1, [&](Mesh& mesh) {
-    LlamaOptions options;
+    ModelOptions options;
     options.activations = at::kDouble;
     StageChain chain(chain_config(), 12, mesh, options);
     const MicroBatch batch = chain_batch(at::kDouble);
@@ -200,7 +200,7 @@ TEST(Precision, RotaryTablesOfBf16AreStoredAsSuch) {
   EXPECT_TRUE(at::equal(bf16.sin, fp32.sin.to(at::kBFloat16)));
   on_tp_ranks(1, [&](Mesh& mesh) {
     const MicroBatch batch = chain_batch(at::kFloat);
-    LlamaOptions options;
+    ModelOptions options;
     StageChain exact(chain_config(), 12, mesh, options);
     options.buffers = at::kBFloat16;
     StageChain rounded(chain_config(), 12, mesh, options);

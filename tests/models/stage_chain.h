@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -18,8 +19,10 @@ namespace tessera {
 // tensors, the same on every number of ranks.
 class StageChain {
  public:
+  using Values = std::function<at::Tensor(const ParameterSpec&)>;
+
   // `keep_fp32`: parameters whose name contains one of these stay in fp32.
-  StageChain(const LlamaConfig& config, int64_t seq_len, Mesh& mesh, const LlamaOptions& options,
+  StageChain(const LlamaConfig& config, int64_t seq_len, Mesh& mesh, const ModelOptions& options,
              const std::vector<std::string>& keep_fp32 = {})
       : stages_(make_llama(config, seq_len, mesh, options)) {
     for (auto& stage : stages_) {
@@ -27,9 +30,15 @@ class StageChain {
         auto dtype = options.activations;
         for (const auto& part : keep_fp32)
           if (pack.parts[0]->spec.name.find(part) != std::string::npos) dtype = at::kFloat;
-        place(pack, dtype);
+        place(pack, dtype, whole);
       }
     }
+  }
+  // Any model with the given values, a whole tensor each, in fp32.
+  StageChain(std::vector<std::unique_ptr<Stage>> stages, const Values& values)
+      : stages_(std::move(stages)) {
+    for (auto& stage : stages_)
+      for (ParameterPack& pack : stage->table().packs()) place(pack, at::kFloat, values);
   }
 
   // The loss; gradients are added into the parameters' grad. Stage by stage as the executor does
@@ -91,10 +100,10 @@ class StageChain {
     return spec.init.value == 0 ? values : values + spec.init.value;
   }
 
-  static void place(ParameterPack& pack, at::ScalarType dtype) {
+  static void place(ParameterPack& pack, at::ScalarType dtype, const Values& values_of) {
     std::vector<at::Tensor> parts;
     for (const Parameter* part : pack.parts) {
-      at::Tensor values = whole(part->spec);
+      at::Tensor values = values_of(part->spec);
       for (size_t dim = 0; dim < part->box.shape.size(); ++dim)
         values =
             values.narrow(static_cast<int64_t>(dim), part->box.offset[dim], part->box.shape[dim]);
@@ -107,6 +116,7 @@ class StageChain {
       const int64_t rows = part->box.shape[0];
       part->value = pack.value.narrow(0, begin, rows).detach().set_requires_grad(true);
       part->grad = pack.grad.narrow(0, begin, rows);
+      part->value.mutable_grad() = part->grad;  // for layers that leave their gradients to autograd
       begin += rows;
     }
   }

@@ -16,9 +16,9 @@ struct Case {
 
 Config dropping(const TemporaryFolder& folder, const Case& c, const std::string& name) {
   Config config = tiny_config(folder, name);
-  config.model.attention_dropout = 0.1;
-  config.model.hidden_dropout = 0.1;
-  config.model.embedding_dropout = 0.1;
+  sizes(config).attention_dropout = 0.1;
+  sizes(config).hidden_dropout = 0.1;
+  sizes(config).embedding_dropout = 0.1;
   config.training.steps = 5;
   config.parallel.dp_shard = c.dp;
   config.parallel.tp = c.tp;
@@ -58,7 +58,8 @@ TEST(DropoutRun, IsTrainedWithAndEvaluatedWithout) {
   config.optimizer.weight_decay = 0.0;
   const TinyRun dropped = run(config);
   config.run.dir = folder / "plain";
-  config.model.attention_dropout = config.model.hidden_dropout = config.model.embedding_dropout = 0;
+  sizes(config).attention_dropout = sizes(config).hidden_dropout = sizes(config).embedding_dropout =
+      0;
   const TinyRun plain = run(config);
   EXPECT_EQ(dropped.evals[0].at("eval_loss"), plain.evals[0].at("eval_loss"));
   EXPECT_NE(dropped.steps[0].at("loss"), plain.steps[0].at("loss"));
@@ -89,7 +90,7 @@ TEST(DropoutRun, Fp64AgreesToItsLastDigits) {
   for (const bool tied : {false, true}) {
     const auto config_of = [&](const Case& c) {
       Config config = dropping(folder, c, (tied ? "tied" : "untied") + std::to_string(c.tp));
-      config.model.tie_word_embeddings = tied;
+      sizes(config).tie_word_embeddings = tied;
       config.precision.params = ParamsDtype::kFp64;
       return config;
     };

@@ -36,7 +36,7 @@ std::vector<Mesh3> meshes() {
   return all;
 }
 
-struct Model {
+struct GridModel {
   bool tied;
   ParamsDtype dtype;
   int64_t kv_heads = 4;  // of 4 heads
@@ -58,14 +58,14 @@ struct Model {
 
 // A smaller model than the other tests': there are hundreds of runs.
 Config grid_config(const TemporaryFolder& folder, const std::string& name, const Mesh3& mesh,
-                   const Model& model) {
+                   const GridModel& model) {
   Config config = tiny_config(folder, name);
-  config.model.hidden_size = 32;
-  config.model.intermediate_size = 48;
-  config.model.num_attention_heads = 4;
-  config.model.num_key_value_heads = model.kv_heads;
-  config.model.vocab_size = model.vocab;
-  config.model.tie_word_embeddings = model.tied;
+  sizes(config).hidden_size = 32;
+  sizes(config).intermediate_size = 48;
+  sizes(config).num_attention_heads = 4;
+  sizes(config).num_key_value_heads = model.kv_heads;
+  sizes(config).vocab_size = model.vocab;
+  sizes(config).tie_word_embeddings = model.tied;
   config.parallel.dp_replicate = mesh.dp_replicate;
   config.parallel.dp_shard = mesh.dp_shard;
   config.parallel.tp = mesh.tp;
@@ -87,7 +87,7 @@ struct Layout {
 };
 
 void expect_equal(const TemporaryFolder& folder, const std::string& name, const Layout& layout,
-                  const Model& model, const TinyRun& reference,
+                  const GridModel& model, const TinyRun& reference,
                   const std::map<std::string, std::vector<double>>& weights) {
   SCOPED_TRACE(layout.mesh.text() + " zero " + std::to_string(layout.zero) + " accumulation " +
                std::to_string(layout.accumulation) +
@@ -105,7 +105,7 @@ void expect_equal(const TemporaryFolder& folder, const std::string& name, const 
   std::filesystem::remove_all(config.run.dir);
 }
 
-class Grid : public testing::TestWithParam<std::tuple<int, Model>> {};
+class Grid : public testing::TestWithParam<std::tuple<int, GridModel>> {};
 
 TEST_P(Grid, EqualsOneRank) {
   const auto& [zero, model] = GetParam();
@@ -132,7 +132,7 @@ TEST_P(Grid, EqualsOneRank) {
 // turn: few enough points (34) for the thread sanitizer.
 TEST(Diagonal, EqualsOneRank) {
   TemporaryFolder folder;
-  Model model{/*tied=*/false, ParamsDtype::kFp32, /*kv_heads=*/2, /*vocab=*/67};
+  GridModel model{/*tied=*/false, ParamsDtype::kFp32, /*kv_heads=*/2, /*vocab=*/67};
   const Config one = grid_config(folder, "one", {1, 1, 1}, model);
   const TinyRun reference = run(one);
   const auto weights = read_states(one, kSteps);
@@ -152,20 +152,20 @@ TEST(Diagonal, EqualsOneRank) {
 INSTANTIATE_TEST_SUITE_P(
     Layouts, Grid,
     testing::Combine(testing::Values(0, 1, 2, 3),
-                     testing::Values(Model{false, ParamsDtype::kFp32},
-                                     Model{true, ParamsDtype::kFp32},
-                                     Model{false, ParamsDtype::kFp64},
-                                     Model{true, ParamsDtype::kFp64},
-                                     Model{false, ParamsDtype::kFp32, /*kv_heads=*/1},
-                                     Model{true, ParamsDtype::kFp32, 4, 64, true},
-                                     Model{true, ParamsDtype::kFp64, 2, 67, true})),
+                     testing::Values(GridModel{false, ParamsDtype::kFp32},
+                                     GridModel{true, ParamsDtype::kFp32},
+                                     GridModel{false, ParamsDtype::kFp64},
+                                     GridModel{true, ParamsDtype::kFp64},
+                                     GridModel{false, ParamsDtype::kFp32, /*kv_heads=*/1},
+                                     GridModel{true, ParamsDtype::kFp32, 4, 64, true},
+                                     GridModel{true, ParamsDtype::kFp64, 2, 67, true})),
     [](const auto& test) {
       return "zero" + std::to_string(std::get<0>(test.param)) + "_" +
              std::get<1>(test.param).text();
     });
 
 // Without accumulation all sums have one order, so nothing differs at all.
-class Bits : public testing::TestWithParam<Model> {};
+class Bits : public testing::TestWithParam<GridModel> {};
 
 TEST_P(Bits, AreTheSameAtEveryStageOfZero) {
   TemporaryFolder folder;
@@ -192,12 +192,12 @@ TEST_P(Bits, AreTheSameAtEveryStageOfZero) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Layouts, Bits,
-                         testing::Values(Model{false, ParamsDtype::kFp32},
-                                         Model{true, ParamsDtype::kFp32},
-                                         Model{false, ParamsDtype::kBf16},
-                                         Model{true, ParamsDtype::kBf16},
-                                         Model{false, ParamsDtype::kFp32, 2, 67, true},
-                                         Model{true, ParamsDtype::kBf16, 1, 67, true}),
+                         testing::Values(GridModel{false, ParamsDtype::kFp32},
+                                         GridModel{true, ParamsDtype::kFp32},
+                                         GridModel{false, ParamsDtype::kBf16},
+                                         GridModel{true, ParamsDtype::kBf16},
+                                         GridModel{false, ParamsDtype::kFp32, 2, 67, true},
+                                         GridModel{true, ParamsDtype::kBf16, 1, 67, true}),
                          [](const auto& test) { return test.param.text(); });
 
 // What changes when and where communication runs, but no number.

@@ -88,7 +88,7 @@ Steps counted_run(const Config& config) {
 TEST(Growth, MemoryIsFlatFromStep200To2000) {
   const TemporaryFolder folder;
   Config config = tiny_config(folder, "flat");
-  config.model.num_hidden_layers = 1;
+  sizes(config).num_hidden_layers = 1;
   config.training.steps = 2000;
   config.training.global_batch_size = 4;
   config.training.micro_batch_size = 1;

@@ -164,8 +164,8 @@ TEST(Parity, TensorParallelismInFull) {
       Config config = config_of(folder, c,
                                 std::to_string(kv_heads) + std::to_string(c.dp) +
                                     std::to_string(c.tp) + (sequence_parallel ? "s" : ""));
-      config.model.num_key_value_heads = kv_heads;
-      config.model.vocab_size = 71;
+      sizes(config).num_key_value_heads = kv_heads;
+      sizes(config).vocab_size = 71;
       config.parallel.sequence_parallel = sequence_parallel;
       config.debug.compare_replicas_every = 1;
       return config;
@@ -192,7 +192,7 @@ TEST(Parity, OverlapsOfTensorParallelism) {
     const auto config_for = [&](const std::string& name, TpOverlapMode mode,
                                 bool sequence_parallel) {
       Config config = config_of(folder, c, name + std::to_string(c.dp) + std::to_string(c.tp));
-      config.model.hidden_dropout = 0.1;
+      sizes(config).hidden_dropout = 0.1;
       config.parallel.sequence_parallel = sequence_parallel;
       config.parallel.tp_overlap = mode;
       return config;
@@ -239,8 +239,8 @@ TEST(Parity, InitialWeightsAreTheSameBitsOnEveryMesh) {
     config.training.steps = 1;
     config.optimizer.lr = 1e-30;  // the update is below one bit of any weight
     config.optimizer.weight_decay = 0.0;
-    config.model.num_key_value_heads = 2;
-    config.model.vocab_size = 67;
+    sizes(config).num_key_value_heads = 2;
+    sizes(config).vocab_size = 67;
     run(config);
     auto weights = read_states(config, 1);
     std::erase_if(weights, [](const auto& entry) { return !entry.first.ends_with("/param"); });

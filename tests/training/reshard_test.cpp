@@ -13,7 +13,7 @@ void load_and_save(const Config& config, MeshShape shape, int zero,
                    const std::filesystem::path& from, int64_t step) {
   run_thread_ranks(shape.world(), [&](Communicator& world) {
     Mesh mesh(shape, world.split(0, world.rank(), "world"));
-    const auto owned = make_llama(config.model, config.data.seq_len, mesh, {});
+    const auto owned = config.model->make_stages(config.data.seq_len, mesh, {});
     std::vector<Stage*> stages;
     for (const auto& stage : owned) stages.push_back(stage.get());
     const BucketSet set = make_buckets(stages, mesh, {.zero = zero});
@@ -32,9 +32,9 @@ void load_and_save(const Config& config, MeshShape shape, int zero,
 TEST(Reshard, AnyTensorParallelismReadsAnyOther) {
   const TemporaryFolder folder;
   Config config = tiny_config(folder, "run");
-  config.model.num_key_value_heads = 2;  // held by two ranks each at tp 4
-  config.model.vocab_size = 67;
-  config.model.tie_word_embeddings = true;
+  sizes(config).num_key_value_heads = 2;  // held by two ranks each at tp 4
+  sizes(config).vocab_size = 67;
+  sizes(config).tie_word_embeddings = true;
   config.training.steps = 2;
   config.parallel.tp = 4;
   config.parallel.dp_shard = 2;

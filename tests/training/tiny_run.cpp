@@ -20,7 +20,7 @@ Config tiny_config(const TemporaryFolder& folder, const std::string& name) {
   Config config;
   config.run.dir = folder / name;
   config.run.seed = 42;
-  config.model = tiny_model();
+  sizes(config) = tiny_model();
   config.data.train = {prefix};
   config.data.seq_len = 16;
   config.training.steps = 10;

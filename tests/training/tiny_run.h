@@ -12,6 +12,7 @@
 #include "checkpoint/manager.h"
 #include "checkpoint/reader.h"
 #include "config/load.h"
+#include "models/decoder_model.h"
 #include "parallel/comm/self_communicator.h"
 #include "parallel/comm/thread_communicator.h"
 #include "support/temporary_folder.h"
@@ -34,6 +35,11 @@ inline LlamaConfig tiny_model() {
   model.vocab_size = 64;
   model.initializer_range = 0.05;
   return model;
+}
+
+// The sizes of a configuration's model, of Llama or a relative.
+inline LlamaConfig& sizes(Config& config) {
+  return dynamic_cast<DecoderModel&>(*config.model).config;
 }
 
 // PREFIX.bin/.idx of one document whose token i is (7i + 3 + i/16) mod 64.

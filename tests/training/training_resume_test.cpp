@@ -220,8 +220,8 @@ TEST(Resume, InitFromRefusesAnotherModel) {
   Config config = mesh_config(folder, "other", 1, 1);
   config.checkpoint.init_from =
       std::filesystem::path(source.run.dir) / "checkpoints" / step_dir_name(5);
-  config.model.rope_theta = 500000.0;  // shapes cannot tell
-  config.model.num_attention_heads = 4;
+  sizes(config).rope_theta = 500000.0;  // shapes cannot tell
+  sizes(config).num_attention_heads = 4;
   EXPECT_NE(error_of([&] { run(config); }).find("rope_theta"), std::string::npos);
 }
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <vector>
 
 #include "base/philox.h"
@@ -73,6 +74,16 @@ class Blocks {
     }
   }
 
+  // With a sliding window: keys that queries [begin, end) no longer see score -inf, so their
+  // probabilities and gradients are zero.
+  void hide_old_keys(const at::Tensor& scores, int64_t begin, int64_t end) const {
+    if (shape_.window == 0 || end <= shape_.window) return;
+    const at::Tensor query = at::arange(begin, end).unsqueeze(1);
+    const at::Tensor hidden = at::arange(end).unsqueeze(0) <= query - shape_.window;
+    scores.view({-1, end - begin, end})
+        .masked_fill_(hidden, -std::numeric_limits<double>::infinity());
+  }
+
   // Heads [first, first + count) of a sample of x [B*S, columns]: [count, S, D].
   at::Tensor heads(const at::Tensor& x, int64_t sample, int64_t first, int64_t count) const {
     return x.view({shape_.batch, shape_.seq_len, -1, shape_.head_dim})
@@ -130,6 +141,7 @@ at::Tensor forward_blocks(const at::Tensor& qkv, const Blocks& blocks, const at:
       const at::Tensor queries = blocks.block(q, begin, end);
       at::Tensor scores = part_of(buffer, queries.size(0), end);
       at::mm_out(scores, queries, k.narrow(0, 0, end).t());
+      blocks.hide_old_keys(scores, begin, end);
       const at::Tensor row_sums = at::empty({queries.size(0)}, sums.options());
       kernels::attention_softmax(scores, rows, blocks.rate(), row_sums);
       sums.narrow(1, begin, end - begin).copy_(row_sums.view({-1, end - begin}));
@@ -158,6 +170,7 @@ at::Tensor backward_blocks(const at::Tensor& dout, const at::Tensor& qkv, const 
       at::Tensor scores = part_of(buffer, queries.size(0), end);
       at::Tensor grads = part_of(grad_buffer, queries.size(0), end);
       at::mm_out(scores, queries, keys.t());
+      blocks.hide_old_keys(scores, begin, end);
       at::mm_out(grads, dys, values.t());
       const at::Tensor delta = (dys * blocks.block(y, begin, end)).sum(1);
       kernels::attention_softmax_backward(

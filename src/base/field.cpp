@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "config/fields.h"
+#include "base/field.h"
 
 namespace tessera {
 namespace {

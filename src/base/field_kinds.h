@@ -5,9 +5,9 @@
 #include <utility>
 #include <vector>
 
-#include "config/fields.h"
+#include "base/field.h"
 
-// How the declarations in *fields.cpp make the value of a field from a member of the configuration.
+// How declarations make the value of a field from a member of the configuration.
 namespace tessera {
 
 inline constexpr int64_t kMaxSize = std::numeric_limits<int32_t>::max();
@@ -29,12 +29,6 @@ IntegerValue integer_or(const char* word, T& member, int64_t min, int64_t max) {
   return {[&member] { return member == 0 ? std::nullopt : std::optional<int64_t>(member); },
           [&member](std::optional<int64_t> value) { member = static_cast<T>(value.value_or(0)); },
           min, max, word};
-}
-
-// The same for an int64_t.
-inline IntegerValue integer_or(const char* word, int64_t& member, int64_t min, int64_t max) {
-  return {[&member] { return member == 0 ? std::nullopt : std::optional<int64_t>(member); },
-          [&member](std::optional<int64_t> value) { member = value.value_or(0); }, min, max, word};
 }
 
 inline IntegerValue integer_or(const char* word, std::optional<int64_t>& member, int64_t min,
@@ -76,11 +70,6 @@ MapListValue map_list(std::vector<Item>& items, std::vector<Field> (*fields)(Ite
   return {std::move(keys), [&items] { return items.size(); },
           [&items](size_t size) { items.assign(size, Item()); },
           [&items, fields](size_t i) { return fields(items[i]); }};
-}
-
-// A key that has one value so far.
-inline ChoiceValue only(const char* word) {
-  return {{word}, [] { return 0; }, [](int) {}};
 }
 
 }  // namespace tessera

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace tessera {
+
+// A tensor of a Hugging Face file that is not simply one of ours.
+struct HfTensor {
+  std::string name;                // in the file
+  std::vector<std::string> parts;  // our tensors, one below the other (joined along dim 0)
+  bool transposed = false;         // the file holds the joined matrix as [columns, rows]
+};
+
+// How the tensors of a model's Hugging Face files follow from ours. The default: name by name.
+struct HfTensors {
+  // The class of transformers, put into a config.json that names none.
+  std::string architecture;
+  std::vector<HfTensor> tensors;  // those that differ
+  // With tied embeddings: `head` has no tensor of its own, and one in a file must be `embedding`.
+  struct Tied {
+    std::string head;
+    std::string embedding;
+  };
+  std::optional<Tied> tied;
+  // Files may leave this prefix off their names (weights saved without the language model's head).
+  std::string optional_prefix;
+  // Ends of names of tensors in old files that follow from the configuration: rotary frequencies,
+  // causal masks.
+  std::vector<std::string> ignored;
+};
+
+}  // namespace tessera

@@ -1,0 +1,14 @@
+#pragma once
+
+#include "config/config.h"
+
+namespace tessera {
+
+// UserError for keys that `device` cannot honour, whatever the machine.
+void check_device_rules(const Config& config);
+
+// UserError if this program, or this process here, has no such device: for what is about to
+// compute. A configuration may well be checked where there is none.
+void check_device_here(const Config& config);
+
+}  // namespace tessera

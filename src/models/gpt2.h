@@ -1,0 +1,48 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "models/layers/activation.h"
+#include "models/model_options.h"
+#include "parallel/executor/stage.h"
+#include "parallel/mesh.h"
+
+namespace tessera {
+
+// Hugging Face's names and meanings (GPT2Config).
+struct Gpt2Config {
+  int64_t n_embd = 0;
+  int64_t n_layer = 0;
+  int64_t n_head = 0;
+  int64_t n_inner = 0;  // 0: 4 n_embd
+  int64_t n_positions = 1024;
+  int64_t vocab_size = 0;
+  Activation activation_function = Activation::kGeluTanh;
+  double layer_norm_epsilon = 1e-5;
+  double initializer_range = 0.02;
+  bool tie_word_embeddings = true;
+  double attn_pdrop = 0.1;
+  double resid_pdrop = 0.1;
+  double embd_pdrop = 0.1;
+
+  int64_t head_dim() const { return n_embd / n_head; }
+  int64_t inner() const { return n_inner ? n_inner : 4 * n_embd; }
+};
+
+// GPT-2 (Radford et al. 2019) as a chain of stages: embedding, n_layer blocks, head with loss.
+//
+// clang-format off
+//   tokens [B, S] -> x [B*S, H] = wte(tokens) + wpe(positions)
+//   block: x -> x + c_proj(attention(c_attn(ln_1(x))))
+//            -> x + c_proj(gelu(c_fc(ln_2(x))))
+//   head:  x -> sum over tokens of weight * cross_entropy(lm_head(ln_f(x)), target)
+// clang-format on
+//
+// Tensor parallelism T: c_attn (q, k, v: parameters of their own, one product) and c_fc by output
+// rows, both c_proj by input columns, embedding and head by vocabulary; norms and positions are
+// whole on every rank.
+std::vector<std::unique_ptr<Stage>> make_gpt2(const Gpt2Config& config, int64_t seq_len, Mesh& mesh,
+                                              const ModelOptions& options);
+
+}  // namespace tessera

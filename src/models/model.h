@@ -1,0 +1,60 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "base/field.h"
+#include "checkpoint/hf_tensors.h"
+#include "models/hf_config.h"
+#include "models/model_input.h"
+
+namespace tessera {
+
+class Mesh;
+class Stage;
+struct ModelOptions;
+
+// An architecture with its sizes: what the `model` section of a configuration says. Everything else
+// of the program learns about models here; registry.cpp lists them, docs/adding-a-model.md walks
+// through one.
+class Model {
+ public:
+  virtual ~Model() = default;
+  virtual std::unique_ptr<Model> clone() const = 0;
+
+  // The name in the registry, `model.type`; Hugging Face's model_type where it has one.
+  virtual std::string type() const = 0;
+  // What it is fed with: what data is checked against.
+  virtual ModelInput input() const = 0;
+
+  // The keys of the section besides `type`, bound to this object.
+  virtual std::vector<Field> fields() = 0;
+  // After the keys are read: defaults that follow from other keys.
+  virtual void complete() {}
+  // UserError for sizes that do not go together. seq_len: of a sample of tokens, else 0.
+  virtual void check(int64_t seq_len) const = 0;
+  // Empty if the model can be split over tp ranks; else the rule that it breaks, such as "must
+  // divide model.intermediate_size 100".
+  virtual std::string why_not_tp(int64_t tp) const = 0;
+
+  // The chain that trains on samples of seq_len tokens. `mesh` outlives the stages.
+  virtual std::vector<std::unique_ptr<Stage>> make_stages(int64_t seq_len, Mesh& mesh,
+                                                          const ModelOptions& options) const = 0;
+
+  // Hugging Face. A model that has no form there refuses in both directions (UserError).
+  //
+  // Takes the sizes of a config.json, whose own defaults apply to keys that it leaves out.
+  // UserError for anything that changes the network and that this model cannot do.
+  virtual void read_hf_config(const HfConfig& config) = 0;
+  // The config.json with which `transformers` builds this model; every checkpoint carries it.
+  virtual nlohmann::json hf_config(int64_t seq_len) const = 0;
+  // Keys of the section that no config.json has: these may stand beside model.config.
+  virtual std::vector<std::string> keys_beside_hf_config() const { return {}; }
+  // How its files' tensors follow from the parameters; by default, name by name.
+  virtual HfTensors hf_tensors() const { return {}; }
+};
+
+}  // namespace tessera

@@ -1,0 +1,62 @@
+// Phi-3 (Abdin et al. 2024) with contexts of up to 4096 tokens: Llama, with a sliding window, whose
+// files hold q, k, v and gate, up in one matrix each.
+#include <fmt/format.h>
+
+#include "base/field_kinds.h"
+#include "models/decoder_model.h"
+#include "models/model_list.h"
+
+namespace tessera {
+namespace {
+
+class Phi3Model : public DecoderModel {
+ public:
+  std::unique_ptr<Model> clone() const override { return std::make_unique<Phi3Model>(*this); }
+  std::string type() const override { return "phi3"; }
+
+  std::vector<Field> fields() override {
+    std::vector<Field> fields = DecoderModel::fields();
+    fields.push_back(sliding_window_field());
+    return fields;
+  }
+  std::vector<std::string> keys_beside_hf_config() const override { return {}; }
+
+  HfTensors hf_tensors() const override {
+    HfTensors names = DecoderModel::hf_tensors();
+    for (int64_t i = 0; i < config.num_hidden_layers; ++i) {
+      const std::string layer = fmt::format("model.layers.{}.", i);
+      names.tensors.push_back(
+          {layer + "self_attn.qkv_proj.weight",
+           {layer + "self_attn.q_proj.weight", layer + "self_attn.k_proj.weight",
+            layer + "self_attn.v_proj.weight"}});
+      names.tensors.push_back({layer + "mlp.gate_up_proj.weight",
+                               {layer + "mlp.gate_proj.weight", layer + "mlp.up_proj.weight"}});
+    }
+    return names;
+  }
+
+ private:
+  const char* architecture() const override { return "Phi3ForCausalLM"; }
+  void read_own(const HfConfig& hf) override {
+    if (!hf.has("rms_norm_eps")) config.rms_norm_eps = 1.0e-5;
+    config.sliding_window = hf.size_or("sliding_window", 0);
+    config.hidden_dropout = hf.rate_or("resid_pdrop", 0.0);
+    config.embedding_dropout = hf.rate_or("embd_pdrop", 0.0);
+    hf.require("attention_bias", false);
+  }
+  void write_own(nlohmann::json& json) const override {
+    json["sliding_window"] =
+        config.sliding_window ? nlohmann::json(config.sliding_window) : nlohmann::json();
+    json["resid_pdrop"] = config.hidden_dropout;
+    json["embd_pdrop"] = config.embedding_dropout;
+    json["pad_token_id"] = nullptr;  // its class's default lies outside of small vocabularies
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Model> make_phi3_model() {
+  return std::make_unique<Phi3Model>();
+}
+
+}  // namespace tessera

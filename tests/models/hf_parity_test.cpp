@@ -1,0 +1,198 @@
+// Every model with a Hugging Face form against transformers (golden/make_models.py): probabilities
+// and all gradients on the same weights, on 1, 2 and 4 ranks of tensor parallelism with and without
+// sequence parallelism; and its files there and back, bit for bit.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "checkpoint/convert.h"
+#include "checkpoint/json_text.h"
+#include "checkpoint/reader.h"
+#include "checkpoint/safetensors.h"
+#include "models/registry.h"
+#include "models/stage_chain.h"
+#include "support/temporary_folder.h"
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+
+// fp32 sums in another order; of the largest gradient's norm, since key biases have a gradient of
+// zero in exact arithmetic.
+constexpr double kTolerance = 1e-4;
+
+const fs::path kFolder = fs::path(TESSERA_SOURCE_DIR) / "tests/golden/models";
+const char* const kModels[] = {"llama", "llama3-tied", "mistral", "qwen2", "qwen3", "phi3", "gpt2"};
+
+std::string slurp(const fs::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+// A tensor of a safetensors file.
+at::Tensor tensor_of(const fs::path& path, const std::string& name) {
+  const std::string bytes = slurp(path);
+  const SafetensorsHeader header = read_safetensors_header(File::open(path));
+  for (const TensorEntry& entry : header.entries) {
+    if (entry.name != name) continue;
+    const at::Tensor tensor =
+        at::empty(entry.shape, entry.dtype == Dtype::kF32 ? at::kFloat : at::kInt);
+    std::memcpy(tensor.data_ptr(), bytes.data() + header.data_begin + entry.begin,
+                static_cast<size_t>(entry.end - entry.begin));
+    return tensor;
+  }
+  ADD_FAILURE() << path << " has no " << name;
+  return {};
+}
+
+HfModel recognize(const nlohmann::json& config) {
+  const AnyModel model = model_from_hf(config, "config.json");
+  return {model->hf_tensors(), model_tensors(*model)};
+}
+
+// One model's files, as parameters of ours: its weights, and the gradients that transformers found.
+class Golden {
+ public:
+  explicit Golden(const std::string& name) : folder_(kFolder / name) {
+    // The gradients are named and shaped as the weights are.
+    const fs::path gradients = temporary_ / "gradients-hf";
+    fs::create_directory(gradients);
+    fs::copy_file(folder_ / "config.json", gradients / "config.json");
+    fs::copy_file(folder_ / "gradients.safetensors", gradients / "model.safetensors");
+    const fs::path weights = temporary_ / "weights-hf";
+    fs::create_directory(weights);
+    fs::copy_file(folder_ / "config.json", weights / "config.json");
+    fs::copy_file(folder_ / "model.safetensors", weights / "model.safetensors");
+    import_hugging_face(weights, temporary_ / "weights", recognize);
+    import_hugging_face(gradients, temporary_ / "gradients", recognize);
+  }
+
+  AnyModel model() const { return read_hf_model(folder_ / "config.json"); }
+  at::Tensor expected(const char* name) const {
+    return tensor_of(folder_ / "expected.safetensors", name);
+  }
+  MicroBatch batch() const {
+    const at::Tensor tokens = expected("tokens").to(at::kLong);
+    MicroBatch batch;
+    batch.tokens = tokens;
+    batch.targets = expected("targets").to(at::kLong);
+    batch.weights = at::full(tokens.sizes(), 1.0 / static_cast<double>(tokens.numel()), at::kFloat);
+    return batch;
+  }
+  // Whole tensors of our names; `what`: weights or gradients.
+  std::map<std::string, at::Tensor> tensors(const char* what) const {
+    CheckpointReader reader(temporary_ / what);
+    std::map<std::string, at::Tensor> result;
+    for (const TensorInfo& info : reader.manifest().tensors) {
+      const at::Tensor tensor = at::empty(info.shape, at::kFloat);
+      auto* to = static_cast<std::byte*>(tensor.data_ptr());
+      reader.stream(info.name, kStateParam, Dtype::kF32, [&](const std::byte* data, int64_t bytes) {
+        std::memcpy(to, data, static_cast<size_t>(bytes));
+        to += bytes;
+      });
+      result[info.name] = tensor;
+    }
+    return result;
+  }
+  fs::path step() const { return temporary_ / "weights"; }
+  fs::path output() const { return temporary_ / "out"; }
+  fs::path original() const { return folder_ / "model.safetensors"; }
+
+ private:
+  fs::path folder_;
+  TemporaryFolder temporary_;
+};
+
+// The logarithms of all probabilities, [B*S, V], from the losses alone: that of one token whose
+// target is v.
+at::Tensor log_probabilities(StageChain& chain, MicroBatch batch, int64_t vocab) {
+  at::AutoGradMode no_grad(false);
+  TensorList values;
+  for (size_t i = 0; i + 1 < chain.stages().size(); ++i)
+    values = chain.stages()[i]->forward(values, batch);
+  const at::Tensor result = at::empty({batch.tokens.numel(), vocab}, at::kFloat);
+  for (int64_t token = 0; token < batch.tokens.numel(); ++token) {
+    batch.weights.zero_();
+    batch.weights.view({-1})[token] = 1.0;
+    for (int64_t v = 0; v < vocab; ++v) {
+      batch.targets.fill_(v);
+      result[token][v] = -chain.stages().back()->forward(values, batch)[0].item<float>();
+    }
+  }
+  return result;
+}
+
+void expect_gradients(StageChain& chain, const std::map<std::string, at::Tensor>& expected,
+                      const std::string& label) {
+  double largest = 0;
+  for (const auto& [name, gradient] : expected)
+    largest = std::max(largest, gradient.norm().item<double>());
+  size_t seen = 0;
+  for (auto& stage : chain.stages()) {
+    for (const auto& parameter : stage->table().parameters()) {
+      ++seen;
+      const std::string& name = parameter.spec.name;
+      ASSERT_TRUE(expected.contains(name)) << name;
+      const at::Tensor wanted = part_of(expected.at(name), parameter.box);
+      EXPECT_LE((parameter.grad - wanted).norm().item<double>(), kTolerance * largest)
+          << label << name;
+    }
+  }
+  EXPECT_EQ(seen, expected.size()) << label;
+}
+
+class HfParity : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(HfParity, ProbabilitiesAndEveryGradientOnEveryTp) {
+  const Golden golden(GetParam());
+  const auto weights = golden.tensors("weights"), gradients = golden.tensors("gradients");
+  const at::Tensor expected = golden.expected("log_probabilities");
+  for (const int tp : {1, 2, 4}) {
+    for (const bool sequence_parallel : {false, true}) {
+      if (tp == 1 && sequence_parallel) continue;  // of no effect
+      on_tp_ranks(tp, [&](Mesh& mesh) {
+        const std::string label = "tp " + std::to_string(tp) + ", sequence parallel " +
+                                  std::to_string(sequence_parallel) + ", rank " +
+                                  std::to_string(mesh.tp_rank()) + ": ";
+        ModelOptions options;
+        options.tensor_parallel.sequence_parallel = sequence_parallel;
+        const MicroBatch batch = golden.batch();
+        StageChain chain(golden.model()->make_stages(batch.tokens.size(1), mesh, options),
+                         [&](const ParameterSpec& spec) { return weights.at(spec.name); });
+        chain.forward_backward(batch);
+        chain.sum_partial_gradients(mesh);
+        expect_gradients(chain, gradients, label);
+        const at::Tensor found = log_probabilities(chain, golden.batch(), expected.size(1));
+        EXPECT_LE((found - expected).abs().max().item<double>(),
+                  kTolerance * expected.abs().max().item<double>())
+            << label;
+      });
+    }
+  }
+}
+
+TEST_P(HfParity, ExportAfterImportIsTheIdentity) {
+  const Golden golden(GetParam());
+  ConsolidateOptions options;
+  options.tensors = [](const nlohmann::json& config) { return recognize(config).tensors; };
+  consolidate(golden.step(), golden.output(), options);
+  const SafetensorsHeader before = read_safetensors_header(File::open(golden.original()));
+  const fs::path file = golden.output() / "model.safetensors";
+  EXPECT_EQ(read_safetensors_header(File::open(file)).entries.size(), before.entries.size());
+  for (const TensorEntry& entry : before.entries)
+    EXPECT_TRUE(at::equal(tensor_of(file, entry.name), tensor_of(golden.original(), entry.name)))
+        << entry.name;
+  EXPECT_EQ(read_hf_model(golden.output() / "config.json"), golden.model());
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, HfParity, ::testing::ValuesIn(kModels), [](const auto& model) {
+  std::string name = model.param;
+  std::erase(name, '-');
+  return name;
+});
+
+}  // namespace
+}  // namespace tessera
