@@ -61,8 +61,9 @@ TEST(LossMemory, StaysWithinTheBound) {
       std::printf("%d ranks, %s, chunk %ld: %.1f MB grown, %.1f MB bound\n", tp.size(),
                   c10::toString(c.dtype), static_cast<long>(c.chunk),
                   static_cast<double>(grown) / 1e6, static_cast<double>(bound) / 1e6);
-    // h's gradient, and a few numbers a token.
-    const int64_t slack = c.tokens * (kHidden * 4 + 256) + (int64_t{2} << 20);
+    // h's gradient, a few numbers a token, and the matrix library's own buffers (about 2.5 MB for
+    // halves, however many the words).
+    const int64_t slack = c.tokens * (kHidden * 4 + 256) + (int64_t{4} << 20);
     EXPECT_LE(grown, bound + slack);
     EXPECT_GE(grown, bound / 2);
   }
