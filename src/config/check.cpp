@@ -92,6 +92,12 @@ void check_sequence_parallel(const Config& c) {
         "parallel.tp_overlap: ring; what it sends around the ring are the gathers and sums of "
         "sequence parallelism; set parallel.sequence_parallel: true, or tp_overlap: backward");
   }
+  if (c.parallel.sequence_parallel && c.data.kind != DataKind::kTokens) {
+    fail_user("config",
+              "parallel.sequence_parallel: true; the layers of model.type {} take whole samples; "
+              "leave it out",
+              c.model->type());
+  }
   const int64_t tp = c.parallel.tp, rows = c.training.micro_batch_size, length = c.data.seq_len;
   if (!c.parallel.sequence_parallel || rows * length % tp == 0) return;
   const int64_t step = tp / std::gcd(tp, rows);  // of which seq_len may be a multiple

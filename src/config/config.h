@@ -79,6 +79,11 @@ struct DataSection {
   std::vector<std::string> train_target, valid_target;
   int64_t source_len = 0, target_len = 0;
   std::optional<int64_t> pad_id, bos_id, eos_id;
+
+  // Of a sample, padding included.
+  int64_t targets_per_sample() const {
+    return kind == DataKind::kTokens ? seq_len : kind == DataKind::kImages ? 1 : target_len;
+  }
 };
 
 struct TrainingSection {

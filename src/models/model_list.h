@@ -20,4 +20,9 @@ std::unique_ptr<Model> make_phi3_model();
 // GPT-2: LayerNorm, learned positions, biases everywhere.
 std::unique_ptr<Model> make_gpt2_model();
 
+// ViT with a classifier on the class token.
+std::unique_ptr<Model> make_vit_model();
+// The encoder-decoder of the original paper, as torch.nn.Transformer.
+std::unique_ptr<Model> make_transformer_model();
+
 }  // namespace tessera

@@ -22,8 +22,10 @@ struct Entry {
 
 // A new model is one more line.
 constexpr Entry kModels[] = {
-    {"llama", make_llama_model}, {"mistral", make_mistral_model}, {"qwen2", make_qwen2_model},
-    {"qwen3", make_qwen3_model}, {"phi3", make_phi3_model},       {"gpt2", make_gpt2_model},
+    {"llama", make_llama_model}, {"mistral", make_mistral_model},
+    {"qwen2", make_qwen2_model}, {"qwen3", make_qwen3_model},
+    {"phi3", make_phi3_model},   {"gpt2", make_gpt2_model},
+    {"vit", make_vit_model},     {"transformer", make_transformer_model},
 };
 
 }  // namespace

@@ -15,7 +15,7 @@ namespace {
 // How the weights came about is past once they are there, and dropout may change.
 bool may_differ(const std::string& key) {
   return key == "initializer_range" || key.ends_with("dropout") || key.ends_with("_pdrop") ||
-         key == "dropout_prob";
+         key.ends_with("dropout_prob");
 }
 
 }  // namespace

@@ -205,7 +205,7 @@ TrainOutcome run(const Config& requested, std::unique_ptr<Communicator> world,
   TpGradientSum tp_gradients(buckets, mesh);
   MemoryLedger ledger = executor.ledger(), predicted = predict_memory(size, shape, policy, options);
   if (bucket_set.offload) bucket_set.offload->add_to(ledger);
-  const int64_t tokens = config.training.micro_batch_size * data.train->positions_per_sample();
+  const int64_t tokens = config.training.micro_batch_size * config.data.targets_per_sample();
   for (MemoryLedger* sum : {&ledger, &predicted}) {
     tp_gradients.add_to(*sum);
     for (const Stage* stage : stages) sum->add(MemoryClass::kLogits, stage->logits_bytes(tokens));

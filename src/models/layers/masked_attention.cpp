@@ -85,6 +85,24 @@ struct Attention : Function<Attention> {
   }
 };
 
+// Where the kernel is chosen by LibTorch and its backward pass is autograd's.
+at::Tensor on_device(const at::Tensor& rows, const std::optional<at::Tensor>& kv,
+                     const HeadShape& shape, const AttentionMask& mask) {
+  const at::Tensor k = kv ? heads_of(*kv, shape, 0) : heads_of(rows, shape, 1);
+  const at::Tensor v = kv ? heads_of(*kv, shape, 1) : heads_of(rows, shape, 2);
+  auto added = scores_mask(mask, k.size(2), rows.scalar_type());
+  if (added)  // its kernels want every query's row, without a copy of it
+    added = added->expand({-1, 1, rows.size(0) / shape.batch, -1});
+  const at::Tensor out = at::scaled_dot_product_attention(heads_of(rows, shape, 0), k, v, added,
+                                                          /*dropout_p=*/0.0, mask.causal);
+  return out.transpose(1, 2).reshape({rows.size(0), shape.heads * shape.head_dim});
+}
+
+at::Tensor attention(const at::Tensor& rows, const std::optional<at::Tensor>& kv,
+                     const HeadShape& shape, const AttentionMask& mask) {
+  return rows.is_cpu() ? Attention::apply(rows, kv, shape, mask) : on_device(rows, kv, shape, mask);
+}
+
 void check_columns(const at::Tensor& rows, const HeadShape& shape, int64_t parts) {
   if (rows.size(1) != parts * shape.heads * shape.head_dim || rows.size(0) % shape.batch != 0)
     fail("attention", "rows [{}, {}]; {} samples of {} x {} heads of {} are asked for",
@@ -96,14 +114,14 @@ void check_columns(const at::Tensor& rows, const HeadShape& shape, int64_t parts
 at::Tensor self_attention(const at::Tensor& qkv, const HeadShape& shape,
                           const AttentionMask& mask) {
   check_columns(qkv, shape, 3);
-  return Attention::apply(qkv, std::optional<at::Tensor>(), shape, mask);
+  return attention(qkv, std::nullopt, shape, mask);
 }
 
 at::Tensor cross_attention(const at::Tensor& q, const at::Tensor& kv, const HeadShape& shape,
                            const AttentionMask& mask) {
   check_columns(q, shape, 1);
   check_columns(kv, shape, 2);
-  return Attention::apply(q, std::optional<at::Tensor>(kv), shape, mask);
+  return attention(q, kv, shape, mask);
 }
 
 }  // namespace tessera

@@ -88,7 +88,8 @@ struct Chunk {
 struct VocabParallelLoss : Function<VocabParallelLoss> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& h, const Weight& weight,
                             int64_t vocab_start, int64_t vocab, const at::Tensor& targets,
-                            const at::Tensor& weights, const TensorParallel& tp, bool gradient) {
+                            const at::Tensor& weights, const TensorParallel& tp, const Weight& bias,
+                            bool gradient) {
     at::Tensor loss = at::zeros({}, weights.options());
     const at::Tensor dh = gradient ? at::empty_like(h) : at::Tensor();
     const int64_t parts = tp.token_parts();
@@ -101,6 +102,7 @@ struct VocabParallelLoss : Function<VocabParallelLoss> {
       const at::Tensor part = tp.gather(chunk.own(h));
       at::Tensor logits = buffer.narrow(0, 0, part.size(0));
       at::mm_out(logits, part, weight.value.t());
+      if (bias.value.defined()) logits.add_(bias.value);
       loss += rows_loss(logits, vocab_start, chunk.of_all(targets, tp), chunk.of_all(weights, tp),
                         gradient, tp);
       if (!gradient) continue;
@@ -109,6 +111,7 @@ struct VocabParallelLoss : Function<VocabParallelLoss> {
       at::mm_out(partial, logits, weight.value);
       PendingTensor sum = tp.start_sum_into(own, partial);
       grad.add(logits, part);
+      if (bias.grad.defined()) at::Tensor(bias.grad).add_(logits.sum(0));
       sum.get();
     }
     grad.finish();
@@ -119,7 +122,7 @@ struct VocabParallelLoss : Function<VocabParallelLoss> {
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
     at::Tensor dh = ctx->saved_data["dh"].toTensor();
     ctx->saved_data.clear();
-    return {dh.mul_(grads[0]), {}, {}, {}, {}, {}, {}, {}};
+    return {dh.mul_(grads[0]), {}, {}, {}, {}, {}, {}, {}, {}};
   }
 };
 
@@ -153,12 +156,12 @@ int64_t loss_buffer_bytes(const LossSize& size, const TensorParallel& tp) {
 
 at::Tensor vocab_parallel_loss(const at::Tensor& h, const Weight& weight, int64_t vocab_start,
                                int64_t vocab, const at::Tensor& targets, const at::Tensor& weights,
-                               const TensorParallel& tp) {
+                               const TensorParallel& tp, const Weight& bias) {
   const bool gradient = at::GradMode::is_enabled() && h.requires_grad();
   const auto dtype = weight.value.scalar_type();
   return VocabParallelLoss::apply(h.to(dtype), Weight{weight.value.detach(), weight.grad},
                                   vocab_start, vocab, targets,
-                                  weights.to(kernels::wide_dtype(dtype)), tp, gradient);
+                                  weights.to(kernels::wide_dtype(dtype)), tp, bias, gradient);
 }
 
 }  // namespace tessera

@@ -6,22 +6,24 @@
 
 namespace tessera {
 
-// The last projection and the loss in one: sum over tokens of weights[n] * cross_entropy(h[n] W^T).
+// The last projection and the loss in one: sum over tokens of weights[n] * cross_entropy(h[n] W^T +
+// b).
 //
 // h [n, H] is the same on every rank of tp (n = N), or under sequence parallelism this rank's
 // n = N / T tokens; weight.value holds rows vocab_start... of the V of all ranks, whose parts
-// differ by a row at most; targets int64 [N] and weights fp32 or fp64 [N] are the same on all.
-// Logits are never gathered: maximum, sum of exponentials and target logit are reduced over tp ([N]
-// numbers each; Shoeybi et al. 2019). Since the loss is the end of the chain, gradients are made in
-// the forward pass, a chunk of tokens at a time, so that all logits never exist at once (as in
-// Liger Kernel, Hsu et al. 2024): the weight's is added into weight.grad, h's waits for backward().
-// Under sequence parallelism a chunk takes as many tokens from each rank, and is all that is ever
-// gathered of h. Under no-grad only the loss is computed. Returns a scalar of fp32 (fp64 for fp64
-// h), the same on every rank of tp. Loss and gradients are linear in the weights, which may carry a
-// loss scale: what a half cannot hold then becomes infinity, nothing is clamped.
+// differ by a row at most, bias (its value undefined: none) the same of b; targets int64 [N] and
+// weights fp32 or fp64 [N] are the same on all. Logits are never gathered: maximum, sum of
+// exponentials and target logit are reduced over tp ([N] numbers each; Shoeybi et al. 2019). Since
+// the loss is the end of the chain, gradients are made in the forward pass, a chunk of tokens at a
+// time, so that all logits never exist at once (as in Liger Kernel, Hsu et al. 2024): the weight's
+// is added into weight.grad, h's waits for backward(). Under sequence parallelism a chunk takes as
+// many tokens from each rank, and is all that is ever gathered of h. Under no-grad only the loss is
+// computed. Returns a scalar of fp32 (fp64 for fp64 h), the same on every rank of tp. Loss and
+// gradients are linear in the weights, which may carry a loss scale: what a half cannot hold then
+// becomes infinity, nothing is clamped.
 at::Tensor vocab_parallel_loss(const at::Tensor& h, const Weight& weight, int64_t vocab_start,
                                int64_t vocab, const at::Tensor& targets, const at::Tensor& weights,
-                               const TensorParallel& tp);
+                               const TensorParallel& tp, const Weight& bias = {});
 
 // What the size of the loss's buffers depends on: the words of all ranks, the weight's columns and
 // dtype, the tokens of a micro-batch, and whether the weight has a gradient.

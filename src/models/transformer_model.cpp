@@ -1,0 +1,182 @@
+// The encoder-decoder's keys, rules and config.json; its stages are transformer.cpp's.
+#include <fmt/format.h>
+
+#include "base/divisors.h"
+#include "base/error.h"
+#include "base/field_kinds.h"
+#include "models/model_list.h"
+#include "models/transformer.h"
+
+namespace tessera {
+namespace {
+
+constexpr const char* kType = "transformer";
+
+class TransformerModel : public Model {
+ public:
+  std::unique_ptr<Model> clone() const override {
+    return std::make_unique<TransformerModel>(*this);
+  }
+  std::string type() const override { return kType; }
+  ModelInput input() const override {
+    return {.kind = DataKind::kPairs, .vocab_size = c_.vocab_size};
+  }
+
+  std::vector<Field> fields() override;
+  void check(int64_t seq_len) const override;
+  std::string why_not_tp(int64_t tp) const override;
+  std::vector<std::unique_ptr<Stage>> make_stages(int64_t, Mesh& mesh,
+                                                  const ModelOptions& options) const override {
+    return make_transformer(c_, mesh, options);
+  }
+  // transformers has no such model: this program's own form, for its checkpoints.
+  void read_hf_config(const HfConfig& hf) override;
+  nlohmann::json hf_config(int64_t seq_len) const override;
+
+ private:
+  TransformerConfig c_;
+};
+
+std::vector<Field> TransformerModel::fields() {
+  return {
+      {"d_model",
+       integer(c_.d_model, 1, kMaxSize),
+       true,
+       kMathematics,
+       "Width of the residual stream, even.",
+       {"hidden_size", "dim"}},
+      {"nhead",
+       integer(c_.nhead, 1, kMaxSize),
+       true,
+       kMathematics,
+       "Attention heads; divides d_model.",
+       {"num_attention_heads", "num_heads"}},
+      {"num_encoder_layers",
+       integer(c_.num_encoder_layers, 1, kMaxSize),
+       true,
+       kMathematics,
+       "Layers of the encoder.",
+       {"encoder_layers"}},
+      {"num_decoder_layers",
+       integer(c_.num_decoder_layers, 1, kMaxSize),
+       true,
+       kMathematics,
+       "Layers of the decoder.",
+       {"decoder_layers"}},
+      {"dim_feedforward",
+       integer(c_.dim_feedforward, 1, kMaxSize),
+       true,
+       kMathematics,
+       "Width of the feed-forward layer.",
+       {"intermediate_size", "ffn_hidden_size"}},
+      {"vocab_size",
+       integer(c_.vocab_size, 1, kMaxSize),
+       true,
+       kMathematics,
+       "Number of token ids, of sources and targets.",
+       {}},
+      {"activation",
+       choice(c_.activation, {"gelu", "gelu_new", "relu"}),
+       false,
+       kMathematics,
+       "Of the feed-forward layer. gelu_new: GELU by its approximation with tanh.",
+       {"hidden_act"}},
+      {"norm_first",
+       FlagValue{&c_.norm_first},
+       false,
+       kMathematics,
+       "true: x + f(norm(x)); false: norm(x + f(x)), as in the original paper.",
+       {"pre_norm"}},
+      {"layer_norm_eps",
+       RealValue{&c_.layer_norm_eps, above(0)},
+       false,
+       kMathematics,
+       "Added to the variance in LayerNorm.",
+       {"norm_eps"}},
+      {"tie_word_embeddings",
+       FlagValue{&c_.tie_word_embeddings},
+       false,
+       kMathematics,
+       "Both embeddings and the output layer share their weights.",
+       {}},
+      {"initializer_range",
+       RealValue{&c_.initializer_range, at_least(0)},
+       false,
+       kMathematics,
+       "Standard deviation of the initial weights.",
+       {"init_method_std"}},
+      {"hidden_dropout",
+       RealValue{&c_.hidden_dropout, kRate},
+       false,
+       kMathematics,
+       "Part of the embeddings, and of what each sublayer adds, that is dropped in training.",
+       {"dropout"}},
+  };
+}
+
+void TransformerModel::check(int64_t) const {
+  if (c_.d_model % 2 != 0)
+    fail_user("config",
+              "model.d_model: {}; must be even: positions are pairs of a sine and a cosine; {} or "
+              "{} would do",
+              c_.d_model, c_.d_model - 1, c_.d_model + 1);
+  if (c_.d_model % c_.nhead != 0)
+    fail_user("config", "model.nhead: {}; must divide model.d_model {}; these would: {}", c_.nhead,
+              c_.d_model, divisors(c_.d_model, [](int64_t) { return true; }));
+}
+
+std::string TransformerModel::why_not_tp(int64_t tp) const {
+  if (c_.nhead % tp != 0) return fmt::format("must divide model.nhead {}", c_.nhead);
+  if (c_.dim_feedforward % tp != 0)
+    return fmt::format("must divide model.dim_feedforward {}", c_.dim_feedforward);
+  if (c_.vocab_size < tp) return fmt::format("must be at most model.vocab_size {}", c_.vocab_size);
+  return {};
+}
+
+void TransformerModel::read_hf_config(const HfConfig& hf) {
+  c_.d_model = hf.size("d_model");
+  c_.nhead = hf.size("nhead");
+  c_.num_encoder_layers = hf.size("num_encoder_layers");
+  c_.num_decoder_layers = hf.size("num_decoder_layers");
+  c_.dim_feedforward = hf.size("dim_feedforward");
+  c_.vocab_size = hf.size("vocab_size");
+  const std::string activation = hf.text_or("activation", "relu");
+  if (activation == "gelu")
+    c_.activation = Activation::kGelu;
+  else if (activation == "gelu_new")
+    c_.activation = Activation::kGeluTanh;
+  else if (activation == "relu")
+    c_.activation = Activation::kRelu;
+  else
+    hf.refuse("activation", activation, "gelu, gelu_new and relu are supported");
+  c_.norm_first = hf.flag_or("norm_first", false);
+  c_.layer_norm_eps = hf.number_or("layer_norm_eps", 1e-5);
+  c_.tie_word_embeddings = hf.flag_or("tie_word_embeddings", false);
+  c_.initializer_range = hf.number_or("initializer_range", 0.02);
+  c_.hidden_dropout = hf.rate_or("hidden_dropout", 0.0);
+}
+
+nlohmann::json TransformerModel::hf_config(int64_t) const {
+  const char* const activations[] = {"gelu", "gelu_new", "relu"};
+  return {{"model_type", kType},
+          {"d_model", c_.d_model},
+          {"nhead", c_.nhead},
+          {"num_encoder_layers", c_.num_encoder_layers},
+          {"num_decoder_layers", c_.num_decoder_layers},
+          {"dim_feedforward", c_.dim_feedforward},
+          {"vocab_size", c_.vocab_size},
+          {"activation", activations[static_cast<int>(c_.activation)]},
+          {"norm_first", c_.norm_first},
+          {"layer_norm_eps", c_.layer_norm_eps},
+          {"tie_word_embeddings", c_.tie_word_embeddings},
+          {"initializer_range", c_.initializer_range},
+          {"hidden_dropout", c_.hidden_dropout}};
+}
+
+}  // namespace
+
+std::unique_ptr<Model> make_transformer_model() {
+  return std::make_unique<TransformerModel>();
+}
+
+}  // namespace tessera

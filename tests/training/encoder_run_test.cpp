@@ -1,0 +1,217 @@
+// ViT and the encoder-decoder through the real train(): they learn, and steps and evaluation are
+// the same on every mesh.
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "base/philox.h"
+#include "checkpoint/safetensors.h"
+#include "config/load.h"
+#include "data/data_files.h"
+#include "training/tiny_run.h"
+
+namespace tessera {
+namespace {
+
+constexpr double kTolerance = 1e-5;  // fp32 sums in another order
+
+// `count` images of 1 x 8 x 8: noise, and a bright square of 4 x 4 in the corner that is the class.
+std::string write_corners(const std::string& path, int64_t count, uint64_t seed) {
+  SafetensorsWriter writer(
+      path, {{"images", Dtype::kU8, {count, 1, 8, 8}}, {"labels", Dtype::kU8, {count}}}, {});
+  const Philox random(seed);
+  std::vector<uint8_t> labels;
+  for (int64_t i = 0; i < count; ++i) {
+    labels.push_back(static_cast<uint8_t>(random.block(static_cast<uint64_t>(i), 1)[0] % 4));
+    for (int64_t pixel = 0; pixel < 64; ++pixel) {
+      const auto noise = random.block(static_cast<uint64_t>(64 * i + pixel), 2)[0] % 160;
+      const bool bright = pixel / 32 * 2 + pixel % 8 / 4 == labels.back();
+      const auto value = static_cast<uint8_t>(noise + (bright ? 90 : 0));
+      writer.append(&value, 1);
+    }
+  }
+  writer.append(labels.data(), count);
+  writer.finish();
+  return path;
+}
+
+// Sequences of 2 to 4 of the tokens 3 to 7 as PREFIX-source, and backwards as PREFIX-target.
+void write_reversals(const std::string& prefix, int64_t count, uint64_t seed) {
+  const Philox random(seed);
+  for (const bool backwards : {false, true}) {
+    testing::Index index;
+    index.documents = {0};
+    std::string tokens;
+    for (int64_t i = 0; i < count; ++i) {
+      const auto words = random.block(static_cast<uint64_t>(i));
+      std::string sequence;
+      for (uint32_t k = 0; k < 2 + words[3] % 3; ++k)
+        sequence.push_back(static_cast<char>(3 + (words[k % 3] >> 8 * (k / 3)) % 5));
+      if (backwards) sequence = {sequence.rbegin(), sequence.rend()};
+      index.lengths.push_back(static_cast<int32_t>(sequence.size()));
+      index.offsets.push_back(static_cast<int64_t>(tokens.size()));
+      index.documents.push_back(i + 1);
+      tokens += sequence;
+    }
+    const std::string name = prefix + (backwards ? "-target" : "-source");
+    testing::write_file(name + ".idx", index.bytes());
+    testing::write_file(name + ".bin", tokens);
+  }
+}
+
+Config read_config(const TemporaryFolder& folder, const std::string& text,
+                   const std::vector<std::string>& set) {
+  const std::string path = folder / "config.yaml";
+  std::ofstream(path) << text;
+  Config config = load_config(path, set);
+  check_config(config);
+  return config;
+}
+
+Config vit_config(const TemporaryFolder& folder, const std::vector<std::string>& set) {
+  const std::string train = write_corners(folder / "train", 200, 1);
+  const std::string valid = write_corners(folder / "valid", 67, 2);
+  return read_config(folder,
+                     "model: {type: vit, hidden_size: 32, intermediate_size: 48, "
+                     "num_hidden_layers: 2, num_attention_heads: 4, image_size: 8, patch_size: 4, "
+                     "num_channels: 1, num_labels: 5, initializer_range: 0.05}\n"
+                     "data: {kind: images, train: [" +
+                         train + "], valid: [" + valid +
+                         "], "
+                         "mean: [0.4], std: [0.2], flip: false}\n"
+                         "training: {steps: 40, global_batch_size: 30, micro_batch_size: 8, "
+                         "log_every: 0, log_samples: true}\n"
+                         "optimizer: {lr: 5.0e-3}\neval: {every: 20, batches: all}\n"
+                         "run: {dir: " +
+                         (folder / "run") + "}\n",
+                     set);
+}
+
+Config pairs_config(const TemporaryFolder& folder, const std::vector<std::string>& set) {
+  write_reversals(folder / "train", 600, 1);
+  write_reversals(folder / "valid", 101, 2);
+  const std::string train = folder / "train", valid = folder / "valid";
+  return read_config(
+      folder,
+      "model: {type: transformer, d_model: 32, nhead: 4, num_encoder_layers: 1, "
+      "num_decoder_layers: 1, dim_feedforward: 64, vocab_size: 9, norm_first: true, "
+      "initializer_range: 0.1}\n"
+      "data: {kind: pairs, train: [" +
+          train + "-source], train_target: [" + train +
+          "-target], "
+          "valid: [" +
+          valid + "-source], valid_target: [" + valid +
+          "-target], source_len: 6, "
+          "target_len: 5, pad_id: 0, bos_id: 1, eos_id: 2}\n"
+          "training: {steps: 400, global_batch_size: 32, micro_batch_size: 16, log_every: 0, "
+          "log_samples: true}\n"
+          "optimizer: {lr: 5.0e-3}\nschedule: {warmup_steps: 20}\neval: {every: 400, batches: "
+          "all}\n"
+          "run: {dir: " +
+          (folder / "run") + "}\n",
+      set);
+}
+
+TinyRun run_on(Config config, const TemporaryFolder& folder, int dp, int tp) {
+  config.run.dir = folder / ("run-" + std::to_string(dp) + std::to_string(tp));
+  config.parallel.dp_shard = dp;
+  config.parallel.tp = tp;
+  return run(config);
+}
+
+// E04, E05: the last batch is not whole, ranks fill up, and each sample counts once.
+void expect_same(const TinyRun& found, const TinyRun& reference, bool pairs) {
+  expect_close(found, reference, kTolerance);
+  ASSERT_EQ(found.evals.size(), reference.evals.size());
+  for (size_t i = 0; i < found.evals.size(); ++i) {
+    const auto& a = found.evals[i];
+    const auto& b = reference.evals[i];
+    EXPECT_NEAR(a.at("eval_loss").get<double>(), b.at("eval_loss").get<double>(),
+                kTolerance * b.at("eval_loss").get<double>() + 1e-7);
+    EXPECT_EQ(a.at("eval_tokens"), b.at("eval_tokens"));
+    EXPECT_EQ(a.at("eval_samples"), b.at("eval_samples"));
+    EXPECT_EQ(a.at("eval_accuracy"), b.at("eval_accuracy"));
+    EXPECT_EQ(a.contains("eval_exact_match"), pairs);
+    if (pairs) EXPECT_EQ(a.at("eval_exact_match"), b.at("eval_exact_match"));
+  }
+}
+
+TEST(VitRun, LearnsAndIsTheSameOnEveryMesh) {
+  TemporaryFolder folder;
+  const Config config = vit_config(folder, {});
+  const TinyRun reference = run_on(config, folder, 1, 1);
+  ASSERT_EQ(reference.evals.size(), 2U);
+  EXPECT_EQ(reference.evals[1].at("eval_samples"), 67);
+  EXPECT_EQ(reference.evals[1].at("eval_tokens"), 67);
+  EXPECT_GE(reference.evals[1].at("eval_accuracy").get<double>(), 0.95);
+  for (const auto& [dp, tp] : {std::pair{4, 1}, {1, 2}, {2, 2}, {1, 4}})
+    expect_same(run_on(config, folder, dp, tp), reference, false);
+}
+
+// Flips and dropout follow the place in the run: a run in two parts is the run in one.
+TEST(VitRun, ResumesWithFlipsAndDropout) {
+  TemporaryFolder folder;
+  Config config =
+      vit_config(folder, {"data.flip=true", "model.hidden_dropout_prob=0.1", "training.steps=10"});
+  const TinyRun whole = run_on(config, folder, 1, 1);
+  config.training.stop_after = 4;
+  EXPECT_EQ(run_on(config, folder, 1, 2).outcome, TrainOutcome::kStoppedAfterSave);
+  config.training.stop_after.reset();
+  expect_close(run_on(config, folder, 1, 2), whole, kTolerance);
+}
+
+TEST(TransformerRun, LearnsToReverse) {
+  TemporaryFolder folder;
+  const TinyRun result = run_on(pairs_config(folder, {}), folder, 2, 2);
+  ASSERT_EQ(result.evals.size(), 1U);
+  EXPECT_EQ(result.evals[0].at("eval_samples"), 101);
+  EXPECT_GE(result.evals[0].at("eval_exact_match").get<double>(), 0.99);
+}
+
+TEST(TransformerRun, IsTheSameOnEveryMesh) {
+  TemporaryFolder folder;
+  const Config config =
+      pairs_config(folder, {"training.steps=5", "training.global_batch_size=29", "eval.every=5",
+                            "model.tie_word_embeddings=true", "model.hidden_dropout=0.1"});
+  const TinyRun reference = run_on(config, folder, 1, 1);
+  for (const auto& [dp, tp] : {std::pair{4, 1}, {1, 2}, {2, 2}, {1, 4}})
+    expect_same(run_on(config, folder, dp, tp), reference, true);
+}
+
+TEST(EncoderConfig, RefusesWhatDoesNotGoTogether) {
+  TemporaryFolder folder;
+  const auto message = [](auto build) { return testing::user_error([&] { build(); }); };
+  EXPECT_NE(message([&] {
+              vit_config(folder, {"model.patch_size=3"});
+            }).find("model.patch_size: 3; must divide model.image_size 8"),
+            std::string::npos);
+  EXPECT_NE(message([&] { vit_config(folder, {"parallel.tp=3"}); }).find("num_attention_heads 4"),
+            std::string::npos);
+  EXPECT_NE(message([&] {
+              vit_config(folder, {"parallel.tp=2", "parallel.sequence_parallel=true"});
+            }).find("model.type vit take whole samples"),
+            std::string::npos);
+  EXPECT_NE(message([&] {
+              vit_config(folder, {"data.mean=[0.5, 0.5]"});
+            }).find("data.mean: 2 numbers; must be one for each of the 1 channels"),
+            std::string::npos);
+  EXPECT_NE(message([&] {
+              pairs_config(folder, {"model.nhead=5"});
+            }).find("model.nhead: 5; must divide model.d_model 32"),
+            std::string::npos);
+  EXPECT_NE(message([&] {
+              pairs_config(folder, {"data.eos_id=0"});
+            }).find("must be three different tokens"),
+            std::string::npos);
+  EXPECT_NE(message([&] {
+              pairs_config(folder, {"data.bos_id=9"});
+            }).find("data.bos_id: 9; must be below model.vocab_size 9"),
+            std::string::npos);
+  EXPECT_NE(message([&] {
+              pairs_config(folder, {"data.train_target=[]"});
+            }).find("data.train_target: none; data.kind pairs needs it"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace tessera
