@@ -16,7 +16,7 @@ void check_device_rules(const Config& c) {
   };
   AnyModel model = c.model;
   for (const Field& field : model->fields()) {
-    if (!field.name.ends_with("dropout") && !field.name.ends_with("pdrop")) continue;
+    if (field.name.find("drop") == std::string::npos) continue;
     const auto* rate = std::get_if<RealValue>(&field.value);
     if (rate && *rate->value > 0)
       refuse("model." + field.name, real_text(*rate->value),
