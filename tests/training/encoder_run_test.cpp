@@ -83,7 +83,7 @@ Config vit_config(const TemporaryFolder& folder, const std::vector<std::string>&
                          "log_every: 0, log_samples: true}\n"
                          "optimizer: {lr: 5.0e-3}\neval: {every: 20, batches: all}\n"
                          "run: {dir: " +
-                         (folder / "run") + "}\n",
+                         (folder / "run").string() + "}\n",
                      set);
 }
 
@@ -108,7 +108,7 @@ Config pairs_config(const TemporaryFolder& folder, const std::vector<std::string
           "optimizer: {lr: 5.0e-3}\nschedule: {warmup_steps: 20}\neval: {every: 400, batches: "
           "all}\n"
           "run: {dir: " +
-          (folder / "run") + "}\n",
+          (folder / "run").string() + "}\n",
       set);
 }
 
@@ -132,18 +132,27 @@ void expect_same(const TinyRun& found, const TinyRun& reference, bool pairs) {
     EXPECT_EQ(a.at("eval_samples"), b.at("eval_samples"));
     EXPECT_EQ(a.at("eval_accuracy"), b.at("eval_accuracy"));
     EXPECT_EQ(a.contains("eval_exact_match"), pairs);
-    if (pairs) EXPECT_EQ(a.at("eval_exact_match"), b.at("eval_exact_match"));
+    if (pairs) {
+      EXPECT_EQ(a.at("eval_exact_match"), b.at("eval_exact_match"));
+    }
   }
 }
 
-TEST(VitRun, LearnsAndIsTheSameOnEveryMesh) {
+TEST(VitRun, Learns) {
+  TemporaryFolder folder;
+  const TinyRun result =
+      run_on(vit_config(folder, {"training.steps=300", "eval.every=300"}), folder, 2, 2);
+  ASSERT_EQ(result.evals.size(), 1U);
+  EXPECT_GE(result.evals[0].at("eval_accuracy").get<double>(), 0.95);
+}
+
+TEST(VitRun, IsTheSameOnEveryMesh) {
   TemporaryFolder folder;
   const Config config = vit_config(folder, {});
   const TinyRun reference = run_on(config, folder, 1, 1);
   ASSERT_EQ(reference.evals.size(), 2U);
   EXPECT_EQ(reference.evals[1].at("eval_samples"), 67);
   EXPECT_EQ(reference.evals[1].at("eval_tokens"), 67);
-  EXPECT_GE(reference.evals[1].at("eval_accuracy").get<double>(), 0.95);
   for (const auto& [dp, tp] : {std::pair{4, 1}, {1, 2}, {2, 2}, {1, 4}})
     expect_same(run_on(config, folder, dp, tp), reference, false);
 }
@@ -170,9 +179,9 @@ TEST(TransformerRun, LearnsToReverse) {
 
 TEST(TransformerRun, IsTheSameOnEveryMesh) {
   TemporaryFolder folder;
-  const Config config =
-      pairs_config(folder, {"training.steps=5", "training.global_batch_size=29", "eval.every=5",
-                            "model.tie_word_embeddings=true", "model.hidden_dropout=0.1"});
+  const Config config = pairs_config(
+      folder, {"training.steps=5", "schedule.warmup_steps=2", "training.global_batch_size=29",
+               "eval.every=5", "model.tie_word_embeddings=true", "model.hidden_dropout=0.1"});
   const TinyRun reference = run_on(config, folder, 1, 1);
   for (const auto& [dp, tp] : {std::pair{4, 1}, {1, 2}, {2, 2}, {1, 4}})
     expect_same(run_on(config, folder, dp, tp), reference, true);
