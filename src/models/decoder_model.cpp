@@ -146,8 +146,8 @@ Field DecoderModel::sliding_window_field() {
 }
 
 void DecoderModel::refuse_windows(const HfConfig& hf) {
-  const int64_t first =
-      hf.has("max_window_layers") ? hf.json()["max_window_layers"].get<int64_t>() : 28;
+  const nlohmann::json first = hf.json().value("max_window_layers", nlohmann::json(28));
+  if (!first.is_number_integer()) hf.refuse("max_window_layers", first, "must be an integer");
   if (hf.flag_or("use_sliding_window", false) && first < hf.size("num_hidden_layers"))
     hf.refuse("use_sliding_window", true,
               "layers with a sliding window beside layers without are not supported");

@@ -32,6 +32,12 @@ class TransformerModel : public Model {
   // transformers has no such model: this program's own form, for its checkpoints.
   void read_hf_config(const HfConfig& hf) override;
   nlohmann::json hf_config(int64_t seq_len) const override;
+  HfTensors hf_tensors() const override {
+    fail_user(
+        "models",
+        "model.type: transformer has no form in Hugging Face's transformers, so it is neither "
+        "exported nor imported; its checkpoints are readable as safetensors");
+  }
 
  private:
   TransformerConfig c_;

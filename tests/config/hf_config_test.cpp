@@ -132,6 +132,28 @@ TEST(HfConfig, ThereAndBackForEveryModel) {
   }
 }
 
+TEST(HfConfig, ModelsWithoutAFormThereAreNotExported) {
+  const AnyModel model = small_model("transformer");
+  expect_user_error([&] { model->hf_tensors(); },
+                    {"transformer has no form in Hugging Face's transformers"}, "transformer");
+}
+
+TEST(HfConfig, WindowsOfSomeLayersAlone) {
+  nlohmann::json json = nlohmann::json::parse(kLlama4);
+  json["model_type"] = "qwen2";
+  json["use_sliding_window"] = true;
+  json["max_window_layers"] = 2;  // none of its two layers has one
+  EXPECT_NO_THROW(load_json(json));
+  json["max_window_layers"] = 1;
+  expect_user_error([&] { load_json(json); }, {"use_sliding_window: true", "not supported"}, "1");
+  json["max_window_layers"] = "1";
+  expect_user_error([&] { load_json(json); }, {"max_window_layers: \"1\"", "an integer"}, "text");
+  json["use_sliding_window"] = false;
+  json["max_window_layers"] = 1;
+  json["layer_types"] = {"full_attention", "sliding_attention"};
+  expect_user_error([&] { load_json(json); }, {"layer_types: \"sliding_attention\""}, "types");
+}
+
 TEST(HfConfig, HeadsOfAnotherWidth) {
   nlohmann::json json = nlohmann::json::parse(kLlama4);
   json["head_dim"] = 32;

@@ -188,6 +188,34 @@ TEST_P(HfParity, ExportAfterImportIsTheIdentity) {
   EXPECT_EQ(read_hf_model(golden.output() / "config.json"), golden.model());
 }
 
+// ViT's numbers are encoder_golden_test's; its files hold the parameters by their own names.
+TEST(VitFiles, ExportAfterImportIsTheIdentity) {
+  const fs::path golden = fs::path(TESSERA_SOURCE_DIR) / "tests/golden/data/vit";
+  const TemporaryFolder folder;
+  fs::create_directory(folder / "hf");
+  fs::copy_file(golden / "weights.safetensors", folder / "hf/model.safetensors");
+  nlohmann::json config = parse_json(slurp(golden / "config.json"), "config.json");
+  config["model_type"] = "vit";
+  std::ofstream(folder / "hf/config.json") << config;
+  std::ofstream(folder / "hf/preprocessor_config.json") << "{}";
+  import_hugging_face(folder / "hf", folder / "step", recognize);
+  ConsolidateOptions options;
+  options.tensors = [](const nlohmann::json& json) { return recognize(json).tensors; };
+  consolidate(folder / "step", folder / "out", options);
+  const SafetensorsHeader before =
+      read_safetensors_header(File::open(golden / "weights.safetensors"));
+  const fs::path file = folder / "out/model.safetensors";
+  ASSERT_EQ(read_safetensors_header(File::open(file)).entries.size(), before.entries.size());
+  for (const TensorEntry& entry : before.entries)
+    EXPECT_TRUE(at::equal(tensor_of(file, entry.name),
+                          tensor_of(golden / "weights.safetensors", entry.name)))
+        << entry.name;
+  EXPECT_EQ(slurp(folder / "out/preprocessor_config.json"), "{}");
+  const auto written = parse_json(slurp(folder / "out/config.json"), "config.json");
+  EXPECT_EQ(written.at("architectures"), nlohmann::json::array({"ViTForImageClassification"}));
+  EXPECT_EQ(read_hf_model(folder / "out/config.json"), read_hf_model(folder / "hf/config.json"));
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, HfParity, ::testing::ValuesIn(kModels), [](const auto& model) {
   std::string name = model.param;
   std::erase(name, '-');
