@@ -86,7 +86,7 @@ void check_zero(const ParallelSection& p) {
 }
 
 void check_sequence_parallel(const Config& c) {
-  if (c.parallel.tp_overlap == TpOverlapMode::kRing && !c.parallel.sequence_parallel) {
+  if (c.parallel.tp_overlap == TpOverlap::kRing && !c.parallel.sequence_parallel) {
     fail_user(
         "config",
         "parallel.tp_overlap: ring; what it sends around the ring are the gathers and sums of "

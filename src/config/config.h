@@ -9,6 +9,7 @@
 #include "models/model_input.h"
 #include "models/registry.h"
 #include "optim/optimizer_config.h"
+#include "parallel/tensor_parallel/tp_overlap.h"
 
 namespace tessera {
 
@@ -19,7 +20,6 @@ enum class OutputDtype { kParams, kFp32, kBf16 };
 enum class AutoFlag { kAuto, kTrue, kFalse };
 enum class Recompute { kNone, kFull, kSelective };
 enum class Offload { kNone, kOptimizer, kAll };
-enum class TpOverlapMode { kOff, kBackward, kRing };
 enum class OnNonfinite { kStop, kSkip, kRollback };
 
 struct RunSection {
@@ -42,7 +42,7 @@ struct ParallelSection {
   AutoFlag reduce_per_micro_batch = AutoFlag::kAuto;
   bool allow_tp_across_nodes = false;
   bool sequence_parallel = false;  // of no effect where tp is 1
-  TpOverlapMode tp_overlap = TpOverlapMode::kBackward;
+  TpOverlap tp_overlap = TpOverlap::kBackward;
 };
 
 struct PrecisionSection {

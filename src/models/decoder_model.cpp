@@ -145,6 +145,10 @@ Field DecoderModel::sliding_window_field() {
           {}};
 }
 
+nlohmann::json DecoderModel::sliding_window_json() const {
+  return config.sliding_window ? nlohmann::json(config.sliding_window) : nlohmann::json();
+}
+
 void DecoderModel::refuse_windows(const HfConfig& hf) {
   const nlohmann::json first = hf.json().value("max_window_layers", nlohmann::json(28));
   if (!first.is_number_integer()) hf.refuse("max_window_layers", first, "must be an integer");

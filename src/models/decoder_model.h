@@ -32,6 +32,7 @@ class DecoderModel : public Model {
 
  protected:
   Field sliding_window_field();
+  nlohmann::json sliding_window_json() const;  // null: none
   // UserError for windows that only some of the layers have.
   static void refuse_windows(const HfConfig& hf);
 

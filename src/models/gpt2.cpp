@@ -9,7 +9,7 @@
 #include "models/layers/biased.h"
 #include "models/layers/dropout.h"
 #include "models/layers/layer_norm.h"
-#include "parallel/tensor_parallel/vocab_cross_entropy.h"
+#include "models/vocab_head.h"
 #include "parallel/tensor_parallel/vocab_embedding.h"
 
 namespace tessera {
@@ -96,10 +96,8 @@ class BlockStage : public Stage {
     const int64_t heads = config_.n_head / tp_.size();
     const AttentionShape shape{batch.tokens.size(0), batch.tokens.size(1), heads, heads,
                                config_.head_dim()};
-    if (attention_dropout_.p == 0 || !batch.rows.defined())
-      return causal_attention(qkv, shape, *no_rope_);
-    return dropout_attention(qkv, shape, *no_rope_,
-                             {attention_dropout_, tp_.rank() * heads, batch.rows});
+    return causal_attention(qkv, shape, *no_rope_,
+                            {attention_dropout_, tp_.rank() * heads, batch.rows});
   }
 
   Recipe or_kept(const Recipe& recipe) const { return selective_recompute_ ? recipe : Recipe(); }
@@ -133,15 +131,11 @@ class HeadStage : public Stage {
   TensorList forward(const TensorList& inputs, const MicroBatch& batch) override {
     const Biased ln_f = ln_f_.values();
     const at::Tensor y = layer_norm(inputs[0], ln_f.weight, ln_f.bias, eps_).y;
-    return {vocab_parallel_loss(y, weight_of(lm_head_), lm_head_.box.offset[0],
-                                lm_head_.spec.shape[0], batch.targets.reshape({-1}),
-                                batch.weights.reshape({-1}), tp_)};
+    return {vocab_head_loss(y, lm_head_, batch, tp_)};
   }
 
   int64_t logits_bytes(int64_t tokens) const override {
-    return loss_buffer_bytes({lm_head_.spec.shape[0], lm_head_.spec.shape[1],
-                              lm_head_.value.scalar_type(), tokens, lm_head_.grad.defined()},
-                             tp_);
+    return vocab_head_bytes(lm_head_, tokens, tp_);
   }
 
  private:

@@ -4,6 +4,7 @@
 #include "base/divisors.h"
 #include "base/error.h"
 #include "base/field_kinds.h"
+#include "models/activation_names.h"
 #include "models/gpt2.h"
 #include "models/model_list.h"
 #include "models/model_options.h"
@@ -74,7 +75,7 @@ std::vector<Field> Gpt2Model::fields() {
        "Number of token ids.",
        {}},
       {"activation_function",
-       choice(c_.activation_function, {"gelu", "gelu_new", "relu"}),
+       choice(c_.activation_function, activation_names()),
        false,
        kMathematics,
        "gelu_new: GELU by its approximation with tanh.",
@@ -150,15 +151,7 @@ void Gpt2Model::read_hf_config(const HfConfig& hf) {
   if (c_.n_inner == 4 * c_.n_embd) c_.n_inner = 0;
   c_.n_positions = hf.size_or("n_positions", 1024);
   c_.vocab_size = hf.size("vocab_size");
-  const std::string activation = hf.text_or("activation_function", "gelu_new");
-  if (activation == "gelu_new" || activation == "gelu_pytorch_tanh")
-    c_.activation_function = Activation::kGeluTanh;
-  else if (activation == "gelu")
-    c_.activation_function = Activation::kGelu;
-  else if (activation == "relu")
-    c_.activation_function = Activation::kRelu;
-  else
-    hf.refuse("activation_function", activation, "gelu_new, gelu and relu are supported");
+  c_.activation_function = read_hf_activation(hf, "activation_function", Activation::kGeluTanh);
   c_.layer_norm_epsilon = hf.number_or("layer_norm_epsilon", 1e-5);
   c_.initializer_range = hf.number_or("initializer_range", 0.02);
   c_.tie_word_embeddings = hf.flag_or("tie_word_embeddings", true);
@@ -171,7 +164,6 @@ void Gpt2Model::read_hf_config(const HfConfig& hf) {
 }
 
 nlohmann::json Gpt2Model::hf_config(int64_t) const {
-  const char* const activations[] = {"gelu", "gelu_new", "relu"};
   return {{"architectures", {"GPT2LMHeadModel"}},
           {"model_type", "gpt2"},
           {"n_embd", c_.n_embd},
@@ -180,7 +172,7 @@ nlohmann::json Gpt2Model::hf_config(int64_t) const {
           {"n_inner", c_.n_inner ? nlohmann::json(c_.n_inner) : nlohmann::json()},
           {"n_positions", c_.n_positions},
           {"vocab_size", c_.vocab_size},
-          {"activation_function", activations[static_cast<int>(c_.activation_function)]},
+          {"activation_function", activation_name(c_.activation_function)},
           {"layer_norm_epsilon", c_.layer_norm_epsilon},
           {"initializer_range", c_.initializer_range},
           {"tie_word_embeddings", c_.tie_word_embeddings},

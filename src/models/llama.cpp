@@ -10,19 +10,12 @@
 #include "models/layers/head_norm.h"
 #include "models/layers/rms_norm.h"
 #include "models/layers/swiglu.h"
+#include "models/vocab_head.h"
 #include "parallel/tensor_parallel/linear.h"
-#include "parallel/tensor_parallel/vocab_cross_entropy.h"
 #include "parallel/tensor_parallel/vocab_embedding.h"
 
 namespace tessera {
 namespace {
-
-Weight weight_of(const ParameterPack& pack) {
-  return {pack.value, pack.grad};
-}
-Weight weight_of(const Parameter& parameter) {
-  return {parameter.value, parameter.grad};
-}
 
 // The shared description of matrices and norms.
 class SpecFactory {
@@ -134,10 +127,8 @@ class BlockStage : public Stage {
                                config_.sliding_window};
     if (q_norm_)
       qkv = norm_heads(qkv, shape, weight_of(*q_norm_), weight_of(*k_norm_), config_.rms_norm_eps);
-    if (attention_dropout_.p == 0 || !batch.rows.defined())
-      return causal_attention(qkv, shape, *rope_);
-    const int64_t first_head = tp_.rank() * shape.heads;
-    return dropout_attention(qkv, shape, *rope_, {attention_dropout_, first_head, batch.rows});
+    return causal_attention(qkv, shape, *rope_,
+                            {attention_dropout_, tp_.rank() * shape.heads, batch.rows});
   }
 
   Recipe or_kept(const Recipe& recipe) const { return selective_recompute_ ? recipe : Recipe(); }
@@ -210,15 +201,11 @@ class HeadStage : public Stage {
 
   TensorList forward(const TensorList& inputs, const MicroBatch& batch) override {
     const at::Tensor y = rms_norm(inputs[0], weight_of(norm_), eps_).y;
-    return {vocab_parallel_loss(y, weight_of(lm_head_), lm_head_.box.offset[0],
-                                lm_head_.spec.shape[0], batch.targets.reshape({-1}),
-                                batch.weights.reshape({-1}), tp_)};
+    return {vocab_head_loss(y, lm_head_, batch, tp_)};
   }
 
   int64_t logits_bytes(int64_t tokens) const override {
-    return loss_buffer_bytes({lm_head_.spec.shape[0], lm_head_.spec.shape[1],
-                              lm_head_.value.scalar_type(), tokens, lm_head_.grad.defined()},
-                             tp_);
+    return vocab_head_bytes(lm_head_, tokens, tp_);
   }
 
  private:

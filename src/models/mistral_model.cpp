@@ -27,8 +27,7 @@ class MistralModel : public DecoderModel {
     hf.require("layer_types", nullptr);
   }
   void write_own(nlohmann::json& json) const override {
-    json["sliding_window"] =
-        config.sliding_window ? nlohmann::json(config.sliding_window) : nlohmann::json();
+    json["sliding_window"] = sliding_window_json();
   }
 };
 

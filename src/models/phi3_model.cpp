@@ -45,8 +45,7 @@ class Phi3Model : public DecoderModel {
     hf.require("attention_bias", false);
   }
   void write_own(nlohmann::json& json) const override {
-    json["sliding_window"] =
-        config.sliding_window ? nlohmann::json(config.sliding_window) : nlohmann::json();
+    json["sliding_window"] = sliding_window_json();
     json["resid_pdrop"] = config.hidden_dropout;
     json["embd_pdrop"] = config.embedding_dropout;
     json["pad_token_id"] = nullptr;  // its class's default lies outside of small vocabularies

@@ -9,9 +9,7 @@
 #include "models/layers/dropout.h"
 #include "models/layers/layer_norm.h"
 #include "models/layers/masked_attention.h"
-#include "models/scores.h"
-#include "parallel/tensor_parallel/vocab_argmax.h"
-#include "parallel/tensor_parallel/vocab_cross_entropy.h"
+#include "models/vocab_head.h"
 #include "parallel/tensor_parallel/vocab_embedding.h"
 
 namespace tessera {
@@ -286,20 +284,11 @@ class OutputStage : public TransformerStage {
     const auto norm = norm_.values();
     const at::Tensor y =
         layer_norm(inputs[0], norm.weight, norm.bias, shared_.config.layer_norm_eps).y;
-    const int64_t first = lm_head_.box.offset[0];
-    const at::Tensor loss =
-        vocab_parallel_loss(y, weight_of(lm_head_), first, shared_.config.vocab_size,
-                            batch.targets.reshape({-1}), batch.weights.reshape({-1}), shared_.tp);
-    if (at::GradMode::is_enabled()) return {loss};
-    return scores(loss,
-                  vocab_parallel_argmax(y, lm_head_.value, at::Tensor(), first, shared_.tp.group()),
-                  batch);
+    return vocab_head_scores(y, lm_head_, batch, shared_.tp);
   }
 
   int64_t logits_bytes(int64_t tokens) const override {
-    return loss_buffer_bytes({shared_.config.vocab_size, shared_.config.d_model,
-                              lm_head_.value.scalar_type(), tokens, lm_head_.grad.defined()},
-                             shared_.tp);
+    return vocab_head_bytes(lm_head_, tokens, shared_.tp);
   }
 
  private:
@@ -312,10 +301,11 @@ class OutputStage : public TransformerStage {
 at::Tensor sinusoidal_positions(int64_t count, int64_t width) {
   const at::Tensor table = at::empty({count, width}, at::kDouble);
   auto* out = table.mutable_data_ptr<double>();
-  for (int64_t p = 0; p < count; ++p) {
-    for (int64_t i = 0; i < width; ++i) {
-      const double exponent = static_cast<double>(i / 2 * 2) / static_cast<double>(width);
-      const double angle = static_cast<double>(p) / std::pow(10000.0, exponent);
+  for (int64_t i = 0; i < width; ++i) {
+    const double exponent = static_cast<double>(i / 2 * 2) / static_cast<double>(width);
+    const double wavelength = std::pow(10000.0, exponent);  // over 2 pi
+    for (int64_t p = 0; p < count; ++p) {
+      const double angle = static_cast<double>(p) / wavelength;
       out[p * width + i] = i % 2 == 0 ? std::sin(angle) : std::cos(angle);
     }
   }

@@ -4,6 +4,7 @@
 #include "base/divisors.h"
 #include "base/error.h"
 #include "base/field_kinds.h"
+#include "models/activation_names.h"
 #include "models/model_list.h"
 #include "models/transformer.h"
 
@@ -82,7 +83,7 @@ std::vector<Field> TransformerModel::fields() {
        "Number of token ids, of sources and targets.",
        {}},
       {"activation",
-       choice(c_.activation, {"gelu", "gelu_new", "relu"}),
+       choice(c_.activation, activation_names()),
        false,
        kMathematics,
        "Of the feed-forward layer. gelu_new: GELU by its approximation with tanh.",
@@ -128,7 +129,7 @@ void TransformerModel::check(int64_t) const {
               c_.d_model, c_.d_model - 1, c_.d_model + 1);
   if (c_.d_model % c_.nhead != 0)
     fail_user("config", "model.nhead: {}; must divide model.d_model {}; these would: {}", c_.nhead,
-              c_.d_model, divisors(c_.d_model, [](int64_t) { return true; }));
+              c_.d_model, divisors(c_.d_model));
 }
 
 std::string TransformerModel::why_not_tp(int64_t tp) const {
@@ -146,15 +147,7 @@ void TransformerModel::read_hf_config(const HfConfig& hf) {
   c_.num_decoder_layers = hf.size("num_decoder_layers");
   c_.dim_feedforward = hf.size("dim_feedforward");
   c_.vocab_size = hf.size("vocab_size");
-  const std::string activation = hf.text_or("activation", "relu");
-  if (activation == "gelu")
-    c_.activation = Activation::kGelu;
-  else if (activation == "gelu_new")
-    c_.activation = Activation::kGeluTanh;
-  else if (activation == "relu")
-    c_.activation = Activation::kRelu;
-  else
-    hf.refuse("activation", activation, "gelu, gelu_new and relu are supported");
+  c_.activation = activation_of(hf, "activation", hf.text_or("activation", "relu"));
   c_.norm_first = hf.flag_or("norm_first", false);
   c_.layer_norm_eps = hf.number_or("layer_norm_eps", 1e-5);
   c_.tie_word_embeddings = hf.flag_or("tie_word_embeddings", false);
@@ -163,7 +156,6 @@ void TransformerModel::read_hf_config(const HfConfig& hf) {
 }
 
 nlohmann::json TransformerModel::hf_config(int64_t) const {
-  const char* const activations[] = {"gelu", "gelu_new", "relu"};
   return {{"model_type", kType},
           {"d_model", c_.d_model},
           {"nhead", c_.nhead},
@@ -171,7 +163,7 @@ nlohmann::json TransformerModel::hf_config(int64_t) const {
           {"num_decoder_layers", c_.num_decoder_layers},
           {"dim_feedforward", c_.dim_feedforward},
           {"vocab_size", c_.vocab_size},
-          {"activation", activations[static_cast<int>(c_.activation)]},
+          {"activation", activation_name(c_.activation)},
           {"norm_first", c_.norm_first},
           {"layer_norm_eps", c_.layer_norm_eps},
           {"tie_word_embeddings", c_.tie_word_embeddings},

@@ -7,9 +7,7 @@
 #include "models/layers/dropout.h"
 #include "models/layers/layer_norm.h"
 #include "models/layers/masked_attention.h"
-#include "models/scores.h"
-#include "parallel/tensor_parallel/vocab_argmax.h"
-#include "parallel/tensor_parallel/vocab_cross_entropy.h"
+#include "models/vocab_head.h"
 
 namespace tessera {
 namespace {
@@ -143,15 +141,7 @@ class ClassifierStage : public Stage {
         inputs[0].view({batch.images.size(0), -1, config_.hidden_size}).select(1, 0).contiguous();
     const auto norm = layernorm_.values();
     const at::Tensor y = layer_norm(x, norm.weight, norm.bias, config_.layer_norm_eps).y;
-    const int64_t first = classifier_.box.offset[0];
-    const at::Tensor loss = vocab_parallel_loss(
-        y, weight_of(classifier_), first, config_.num_labels, batch.targets.reshape({-1}),
-        batch.weights.reshape({-1}), tp_, weight_of(classifier_bias_));
-    if (at::GradMode::is_enabled()) return {loss};
-    return scores(
-        loss,
-        vocab_parallel_argmax(y, classifier_.value, classifier_bias_.value, first, tp_.group()),
-        batch);
+    return vocab_head_scores(y, classifier_, batch, tp_, weight_of(classifier_bias_));
   }
 
  private:

@@ -4,6 +4,7 @@
 #include "base/divisors.h"
 #include "base/error.h"
 #include "base/field_kinds.h"
+#include "models/activation_names.h"
 #include "models/model_list.h"
 #include "models/vit.h"
 
@@ -91,7 +92,7 @@ std::vector<Field> VitModel::fields() {
        "Number of classes.",
        {"num_classes"}},
       {"hidden_act",
-       choice(c_.hidden_act, {"gelu", "gelu_new", "relu"}),
+       choice(c_.hidden_act, activation_names()),
        false,
        kMathematics,
        "gelu_new: GELU by its approximation with tanh.",
@@ -127,11 +128,10 @@ void VitModel::check(int64_t) const {
   if (c_.hidden_size % c_.num_attention_heads != 0)
     fail_user("config",
               "model.num_attention_heads: {}; must divide model.hidden_size {}; these would: {}",
-              c_.num_attention_heads, c_.hidden_size,
-              divisors(c_.hidden_size, [](int64_t) { return true; }));
+              c_.num_attention_heads, c_.hidden_size, divisors(c_.hidden_size));
   if (c_.image_size % c_.patch_size != 0)
     fail_user("config", "model.patch_size: {}; must divide model.image_size {}; these would: {}",
-              c_.patch_size, c_.image_size, divisors(c_.image_size, [](int64_t) { return true; }));
+              c_.patch_size, c_.image_size, divisors(c_.image_size));
 }
 
 std::string VitModel::why_not_tp(int64_t tp) const {
@@ -163,15 +163,7 @@ void VitModel::read_hf_config(const HfConfig& hf) {
   c_.patch_size = hf.size_or("patch_size", 16);
   c_.num_channels = hf.size_or("num_channels", 3);
   c_.num_labels = labels_of(hf);
-  const std::string activation = hf.text_or("hidden_act", "gelu");
-  if (activation == "gelu")
-    c_.hidden_act = Activation::kGelu;
-  else if (activation == "gelu_new" || activation == "gelu_pytorch_tanh")
-    c_.hidden_act = Activation::kGeluTanh;
-  else if (activation == "relu")
-    c_.hidden_act = Activation::kRelu;
-  else
-    hf.refuse("hidden_act", activation, "gelu, gelu_new and relu are supported");
+  c_.hidden_act = read_hf_activation(hf, "hidden_act", Activation::kGelu);
   c_.qkv_bias = hf.flag_or("qkv_bias", true);
   c_.layer_norm_eps = hf.number_or("layer_norm_eps", 1e-12);
   c_.initializer_range = hf.number_or("initializer_range", 0.02);
@@ -182,7 +174,6 @@ void VitModel::read_hf_config(const HfConfig& hf) {
 }
 
 nlohmann::json VitModel::hf_config(int64_t) const {
-  const char* const activations[] = {"gelu", "gelu_new", "relu"};
   nlohmann::json names = nlohmann::json::object(), numbers = nlohmann::json::object();
   for (int64_t i = 0; i < c_.num_labels; ++i) {
     const std::string name = fmt::format("LABEL_{}", i);
@@ -200,7 +191,7 @@ nlohmann::json VitModel::hf_config(int64_t) const {
           {"num_channels", c_.num_channels},
           {"id2label", names},
           {"label2id", numbers},
-          {"hidden_act", activations[static_cast<int>(c_.hidden_act)]},
+          {"hidden_act", activation_name(c_.hidden_act)},
           {"qkv_bias", c_.qkv_bias},
           {"layer_norm_eps", c_.layer_norm_eps},
           {"initializer_range", c_.initializer_range},

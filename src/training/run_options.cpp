@@ -59,17 +59,7 @@ TensorParallelOptions tensor_parallel_options(const Config& config) {
   TensorParallelOptions options;
   options.sequence_parallel = config.parallel.sequence_parallel;
   options.loss_chunk = config.memory.loss_chunk;
-  switch (config.parallel.tp_overlap) {
-    case TpOverlapMode::kOff:
-      options.overlap = TpOverlap::kOff;
-      break;
-    case TpOverlapMode::kBackward:
-      options.overlap = TpOverlap::kBackward;
-      break;
-    case TpOverlapMode::kRing:
-      options.overlap = TpOverlap::kRing;
-      break;
-  }
+  options.overlap = config.parallel.tp_overlap;
   return options;
 }
 

@@ -10,9 +10,9 @@
 #include "checkpoint/convert.h"
 #include "checkpoint/json_text.h"
 #include "checkpoint/reader.h"
-#include "checkpoint/safetensors.h"
 #include "models/registry.h"
 #include "models/stage_chain.h"
+#include "support/read_tensors.h"
 #include "support/temporary_folder.h"
 
 namespace tessera {
@@ -32,20 +32,13 @@ std::string slurp(const fs::path& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-// A tensor of a safetensors file.
-at::Tensor tensor_of(const fs::path& path, const std::string& name) {
-  const std::string bytes = slurp(path);
-  const SafetensorsHeader header = read_safetensors_header(File::open(path));
-  for (const TensorEntry& entry : header.entries) {
-    if (entry.name != name) continue;
-    const at::Tensor tensor =
-        at::empty(entry.shape, entry.dtype == Dtype::kF32 ? at::kFloat : at::kInt);
-    std::memcpy(tensor.data_ptr(), bytes.data() + header.data_begin + entry.begin,
-                static_cast<size_t>(entry.end - entry.begin));
-    return tensor;
+void expect_same_tensors(const fs::path& file, const fs::path& original) {
+  const auto found = read_tensors(file), wanted = read_tensors(original);
+  ASSERT_EQ(found.size(), wanted.size());
+  for (const auto& [name, tensor] : wanted) {
+    ASSERT_TRUE(found.contains(name)) << name;
+    EXPECT_TRUE(at::equal(found.at(name), tensor)) << name;
   }
-  ADD_FAILURE() << path << " has no " << name;
-  return {};
 }
 
 HfModel recognize(const nlohmann::json& config) {
@@ -72,7 +65,7 @@ class Golden {
 
   AnyModel model() const { return read_hf_model(folder_ / "config.json"); }
   at::Tensor expected(const char* name) const {
-    return tensor_of(folder_ / "expected.safetensors", name);
+    return read_tensors(folder_ / "expected.safetensors").at(name);
   }
   MicroBatch batch() const {
     const at::Tensor tokens = expected("tokens").to(at::kLong);
@@ -105,25 +98,6 @@ class Golden {
   fs::path folder_;
   TemporaryFolder temporary_;
 };
-
-// The logarithms of all probabilities, [B*S, V], from the losses alone: that of one token whose
-// target is v.
-at::Tensor log_probabilities(StageChain& chain, MicroBatch batch, int64_t vocab) {
-  at::AutoGradMode no_grad(false);
-  TensorList values;
-  for (size_t i = 0; i + 1 < chain.stages().size(); ++i)
-    values = chain.stages()[i]->forward(values, batch);
-  const at::Tensor result = at::empty({batch.tokens.numel(), vocab}, at::kFloat);
-  for (int64_t token = 0; token < batch.tokens.numel(); ++token) {
-    batch.weights.zero_();
-    batch.weights.view({-1})[token] = 1.0;
-    for (int64_t v = 0; v < vocab; ++v) {
-      batch.targets.fill_(v);
-      result[token][v] = -chain.stages().back()->forward(values, batch)[0].item<float>();
-    }
-  }
-  return result;
-}
 
 void expect_gradients(StageChain& chain, const std::map<std::string, at::Tensor>& expected,
                       const std::string& label) {
@@ -165,7 +139,7 @@ TEST_P(HfParity, ProbabilitiesAndEveryGradientOnEveryTp) {
         chain.forward_backward(batch);
         chain.sum_partial_gradients(mesh);
         expect_gradients(chain, gradients, label);
-        const at::Tensor found = log_probabilities(chain, golden.batch(), expected.size(1));
+        const at::Tensor found = chain.log_probabilities(golden.batch(), expected.size(1));
         EXPECT_LE((found - expected).abs().max().item<double>(),
                   kTolerance * expected.abs().max().item<double>())
             << label;
@@ -179,12 +153,7 @@ TEST_P(HfParity, ExportAfterImportIsTheIdentity) {
   ConsolidateOptions options;
   options.tensors = [](const nlohmann::json& config) { return recognize(config).tensors; };
   consolidate(golden.step(), golden.output(), options);
-  const SafetensorsHeader before = read_safetensors_header(File::open(golden.original()));
-  const fs::path file = golden.output() / "model.safetensors";
-  EXPECT_EQ(read_safetensors_header(File::open(file)).entries.size(), before.entries.size());
-  for (const TensorEntry& entry : before.entries)
-    EXPECT_TRUE(at::equal(tensor_of(file, entry.name), tensor_of(golden.original(), entry.name)))
-        << entry.name;
+  expect_same_tensors(golden.output() / "model.safetensors", golden.original());
   EXPECT_EQ(read_hf_model(golden.output() / "config.json"), golden.model());
 }
 
@@ -202,14 +171,7 @@ TEST(VitFiles, ExportAfterImportIsTheIdentity) {
   ConsolidateOptions options;
   options.tensors = [](const nlohmann::json& json) { return recognize(json).tensors; };
   consolidate(folder / "step", folder / "out", options);
-  const SafetensorsHeader before =
-      read_safetensors_header(File::open(golden / "weights.safetensors"));
-  const fs::path file = folder / "out/model.safetensors";
-  ASSERT_EQ(read_safetensors_header(File::open(file)).entries.size(), before.entries.size());
-  for (const TensorEntry& entry : before.entries)
-    EXPECT_TRUE(at::equal(tensor_of(file, entry.name),
-                          tensor_of(golden / "weights.safetensors", entry.name)))
-        << entry.name;
+  expect_same_tensors(folder / "out/model.safetensors", golden / "weights.safetensors");
   EXPECT_EQ(slurp(folder / "out/preprocessor_config.json"), "{}");
   const auto written = parse_json(slurp(folder / "out/config.json"), "config.json");
   EXPECT_EQ(written.at("architectures"), nlohmann::json::array({"ViTForImageClassification"}));

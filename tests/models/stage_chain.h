@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
 
 #include <functional>
 #include <map>
@@ -42,23 +43,33 @@ class StageChain {
   }
 
   // The loss; gradients are added into the parameters' grad. Stage by stage as the executor does
-  // it.
-  double forward_backward(const MicroBatch& batch) {
-    std::vector<TensorList> inputs, outputs;
-    TensorList values;
-    for (auto& stage : stages_) {
-      inputs.push_back({});
-      for (const auto& value : values)
-        inputs.back().push_back(value.detach().set_requires_grad(true));
-      values = stage->forward(inputs.back(), batch);
-      outputs.push_back(values);
+  // it; with `recompute` no graph is kept.
+  double forward_backward(const MicroBatch& batch, bool recompute = false) {
+    std::vector<TensorList> inputs(stages_.size()), outputs(stages_.size());
+    for (size_t i = 0; i < stages_.size(); ++i) {
+      const bool last = i + 1 == stages_.size();
+      {
+        at::AutoGradMode grad_mode(last || !recompute);
+        outputs[i] = stages_[i]->forward(inputs[i], batch);
+      }
+      if (last) break;
+      for (const at::Tensor& value : outputs[i])
+        inputs[i + 1].push_back(value.detach().set_requires_grad(true));
     }
-    at::Tensor grad = at::ones_like(values[0]);
+    TensorList grads = {at::ones_like(outputs.back()[0])};
     for (size_t i = stages_.size(); i-- > 0;) {
-      outputs[i][0].backward(grad);
-      if (i > 0) grad = inputs[i][0].grad();
+      if (recompute && i + 1 < stages_.size()) outputs[i] = stages_[i]->forward(inputs[i], batch);
+      TensorList roots, root_grads;
+      for (size_t k = 0; k < outputs[i].size(); ++k) {
+        if (!grads[k].defined()) continue;
+        roots.push_back(outputs[i][k]);
+        root_grads.push_back(grads[k]);
+      }
+      torch::autograd::backward(roots, root_grads);
+      grads.clear();
+      for (const at::Tensor& input : inputs[i]) grads.push_back(input.grad());
     }
-    return values[0].item<double>();
+    return outputs.back()[0].item<double>();
   }
 
   // Completes what is partial over tp, as TpGradientSum does it. Collective.
@@ -75,11 +86,29 @@ class StageChain {
       }
   }
 
-  at::Tensor forward(const MicroBatch& batch) {
+  at::Tensor forward(const MicroBatch& batch) { return evaluate(batch)[0]; }
+
+  // What the last stage returns without gradients.
+  TensorList evaluate(const MicroBatch& batch) {
     at::AutoGradMode no_grad(false);
-    TensorList values;
-    for (auto& stage : stages_) values = stage->forward(values, batch);
-    return values[0];
+    return stages_.back()->forward(inputs_of_head(batch), batch);
+  }
+
+  // The logarithms of all probabilities, [targets, classes], from losses alone: that of one target
+  // which is each class in turn. What a softmax knows of the logits.
+  at::Tensor log_probabilities(MicroBatch batch, int64_t classes) {
+    at::AutoGradMode no_grad(false);
+    const TensorList inputs = inputs_of_head(batch);
+    const at::Tensor result = at::empty({batch.targets.numel(), classes}, at::kFloat);
+    for (int64_t place = 0; place < batch.targets.numel(); ++place) {
+      batch.weights = at::zeros(batch.targets.sizes());
+      batch.weights.view({-1})[place] = 1.0;
+      for (int64_t target = 0; target < classes; ++target) {
+        batch.targets = at::full_like(batch.targets, target);
+        result[place][target] = -stages_.back()->forward(inputs, batch)[0].item<float>();
+      }
+    }
+    return result;
   }
 
   // This rank's part of every gradient.
@@ -94,6 +123,12 @@ class StageChain {
   std::vector<std::unique_ptr<Stage>>& stages() { return stages_; }
 
  private:
+  TensorList inputs_of_head(const MicroBatch& batch) {
+    TensorList values;
+    for (size_t i = 0; i + 1 < stages_.size(); ++i) values = stages_[i]->forward(values, batch);
+    return values;
+  }
+
   static at::Tensor whole(const ParameterSpec& spec) {
     const at::Tensor values = at::empty(spec.shape, at::kFloat);
     Philox(7).normals(stream_of(spec.name), 0, 0.1, values.data_ptr<float>(), values.numel());

@@ -189,21 +189,20 @@ TEST(Parity, TensorParallelismInFull) {
 TEST(Parity, OverlapsOfTensorParallelism) {
   TemporaryFolder folder;
   for (const Case& c : {Case{1, 2, 1}, Case{1, 4, 1}, Case{2, 2, 4}}) {
-    const auto config_for = [&](const std::string& name, TpOverlapMode mode,
-                                bool sequence_parallel) {
+    const auto config_for = [&](const std::string& name, TpOverlap mode, bool sequence_parallel) {
       Config config = config_of(folder, c, name + std::to_string(c.dp) + std::to_string(c.tp));
       sizes(config).hidden_dropout = 0.1;
       config.parallel.sequence_parallel = sequence_parallel;
       config.parallel.tp_overlap = mode;
       return config;
     };
-    const Config off = config_for("off", TpOverlapMode::kOff, false);
+    const Config off = config_for("off", TpOverlap::kOff, false);
     const TinyRun reference = run(off);
     const auto weights = read_states(off, 10);
-    const Config backward = config_for("backward", TpOverlapMode::kBackward, false);
+    const Config backward = config_for("backward", TpOverlap::kBackward, false);
     expect_identical(run(backward), reference);
     EXPECT_EQ(read_states(backward, 10), weights);
-    for (const auto mode : {TpOverlapMode::kOff, TpOverlapMode::kBackward, TpOverlapMode::kRing}) {
+    for (const auto mode : {TpOverlap::kOff, TpOverlap::kBackward, TpOverlap::kRing}) {
       SCOPED_TRACE(std::to_string(c.dp) + "x" + std::to_string(c.tp) + " overlap " +
                    std::to_string(static_cast<int>(mode)));
       const Config config =

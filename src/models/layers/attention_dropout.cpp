@@ -235,4 +235,10 @@ at::Tensor dropout_attention(const at::Tensor& qkv, const AttentionShape& shape,
   return DropoutAttention::apply(qkv, shape, rope, dropout);
 }
 
+at::Tensor causal_attention(const at::Tensor& qkv, const AttentionShape& shape,
+                            const RopeTable& rope, const AttentionDropout& dropout) {
+  if (dropout.place.p == 0 || !dropout.rows.defined()) return causal_attention(qkv, shape, rope);
+  return dropout_attention(qkv, shape, rope, dropout);
+}
+
 }  // namespace tessera

@@ -26,4 +26,9 @@ struct AttentionDropout {
 at::Tensor dropout_attention(const at::Tensor& qkv, const AttentionShape& shape,
                              const RopeTable& rope, const AttentionDropout& dropout);
 
+// dropout_attention() where it drops: p above 0, in a micro-batch that names its rows; else
+// causal_attention().
+at::Tensor causal_attention(const at::Tensor& qkv, const AttentionShape& shape,
+                            const RopeTable& rope, const AttentionDropout& dropout);
+
 }  // namespace tessera

@@ -10,13 +10,6 @@
 
 namespace tessera {
 
-inline Weight weight_of(const Parameter& parameter) {
-  return {parameter.value, parameter.grad};
-}
-inline Weight weight_of(const ParameterPack& pack) {
-  return {pack.value, pack.grad};
-}
-
 // A matrix and its bias as the linear layers take them.
 struct Biased {
   Weight weight;

@@ -4,6 +4,7 @@
 
 #include <functional>
 
+#include "parallel/parameter.h"
 #include "parallel/tensor_parallel/tensor_parallel.h"
 
 namespace tessera {
@@ -16,6 +17,13 @@ struct Weight {
   at::Tensor value;
   at::Tensor grad;  // of value's dtype, or undefined
 };
+
+inline Weight weight_of(const Parameter& parameter) {
+  return {parameter.value, parameter.grad};
+}
+inline Weight weight_of(const ParameterPack& pack) {
+  return {pack.value, pack.grad};
+}
 
 // Makes a layer's input again, bit for bit, so that it need not be kept for the backward pass
 // (selective recompute). Empty: the input is kept.

@@ -7,16 +7,9 @@
 
 #include "parallel/comm/communicator.h"
 #include "parallel/mesh.h"
+#include "parallel/tensor_parallel/tp_overlap.h"
 
 namespace tessera {
-
-// What runs beside the communication of tensor parallelism.
-enum class TpOverlap {
-  kOff,       // nothing: each operation is waited for at once
-  kBackward,  // the weight gradient's product, beside the sum of the input's gradient
-  kRing,  // under sequence parallelism, also the products around each linear layer's gathers and
-          // sums, which run in chunks (overlapped.h); elsewhere as kBackward
-};
 
 // How long the communication of a model's layers took on this rank, the wait for slower ranks
 // included, and how much of it the layers waited for. Devices that run it on a stream of their own

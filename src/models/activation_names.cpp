@@ -1,0 +1,27 @@
+#include "models/activation_names.h"
+
+#include <algorithm>
+
+namespace tessera {
+
+std::vector<std::string> activation_names() {
+  return {"gelu", "gelu_new", "relu"};
+}
+
+std::string activation_name(Activation activation) {
+  return activation_names().at(static_cast<size_t>(activation));
+}
+
+Activation activation_of(const HfConfig& hf, const char* key, const std::string& name) {
+  const std::vector<std::string> names = activation_names();
+  const auto found = std::find(names.begin(), names.end(), name);
+  if (found == names.end()) hf.refuse(key, name, "gelu, gelu_new and relu are supported");
+  return static_cast<Activation>(found - names.begin());
+}
+
+Activation read_hf_activation(const HfConfig& hf, const char* key, Activation otherwise) {
+  const std::string name = hf.text_or(key, activation_name(otherwise));
+  return activation_of(hf, key, name == "gelu_pytorch_tanh" ? "gelu_new" : name);
+}
+
+}  // namespace tessera
