@@ -3,7 +3,9 @@
 #include <c10/util/BFloat16.h>
 #include <c10/util/Half.h>
 
+#include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "base/error.h"
 
@@ -25,18 +27,39 @@ To convert_one(From value) {
     return static_cast<To>(value);
 }
 
+// Whether a finite value can become infinite; by rounding also where the exponents are the same.
 template <typename From, typename To>
-void convert_all(const std::byte* from, std::byte* to, int64_t numel) {
+constexpr bool may_overflow() {
+  using FromLimits = std::numeric_limits<From>;
+  using ToLimits = std::numeric_limits<To>;
+  return FromLimits::max_exponent > ToLimits::max_exponent ||
+         (FromLimits::max_exponent == ToLimits::max_exponent &&
+          FromLimits::digits > ToLimits::digits);
+}
+
+template <typename T>
+bool finite(T value) {
+  if constexpr (sizeof(T) == 2)
+    return std::isfinite(static_cast<float>(value));
+  else
+    return std::isfinite(value);
+}
+
+template <typename From, typename To>
+int64_t convert_all(const std::byte* from, std::byte* to, int64_t numel) {
+  int64_t overflowed = 0;
   for (int64_t i = 0; i < numel; ++i) {  // memcpy: loads and stores that may be unaligned
     From value;
     std::memcpy(&value, from + i * static_cast<int64_t>(sizeof(From)), sizeof(From));
     const To result = convert_one<From, To>(value);
     std::memcpy(to + i * static_cast<int64_t>(sizeof(To)), &result, sizeof(To));
+    if constexpr (may_overflow<From, To>()) overflowed += !finite(result) && finite(value) ? 1 : 0;
   }
+  return overflowed;
 }
 
 template <typename From>
-void convert_from(const std::byte* from, std::byte* to, Dtype to_dtype, int64_t numel) {
+int64_t convert_from(const std::byte* from, std::byte* to, Dtype to_dtype, int64_t numel) {
   switch (to_dtype) {
     case Dtype::kF16:
       return convert_all<From, c10::Half>(from, to, numel);
@@ -55,12 +78,12 @@ bool can_convert(Dtype from, Dtype to) {
   return from == to || (is_floating(from) && is_floating(to));
 }
 
-void convert_elements(const std::byte* from, Dtype from_dtype, std::byte* to, Dtype to_dtype,
-                      int64_t numel) {
-  if (numel <= 0) return;
+int64_t convert_elements(const std::byte* from, Dtype from_dtype, std::byte* to, Dtype to_dtype,
+                         int64_t numel) {
+  if (numel <= 0) return 0;
   if (from_dtype == to_dtype) {
     std::memcpy(to, from, static_cast<size_t>(numel * dtype_size(from_dtype)));
-    return;
+    return 0;
   }
   if (!can_convert(from_dtype, to_dtype))
     fail("checkpoint", "cannot convert {} to {}; only F32, F64, BF16 and F16 convert",
@@ -75,6 +98,14 @@ void convert_elements(const std::byte* from, Dtype from_dtype, std::byte* to, Dt
     default:
       return convert_from<double>(from, to, to_dtype, numel);
   }
+}
+
+std::string beyond_range(int64_t count, int64_t numel, Dtype dtype) {
+  double end = std::numeric_limits<float>::max();
+  if (dtype == Dtype::kF16) end = std::numeric_limits<c10::Half>::max();
+  if (dtype == Dtype::kBF16) end = std::numeric_limits<c10::BFloat16>::max();
+  return fmt::format("{} of {} values {} beyond the range of {}, which ends at {:g}", count, numel,
+                     count == 1 ? "is" : "are", dtype_name(dtype), end);
 }
 
 }  // namespace tessera

@@ -137,6 +137,13 @@ StoredPiece whole_piece(const TensorInfo& info) {
   return piece;
 }
 
+// Weights become fp32, which holds any but those of F64.
+void check_range(const File& file, const Source& source, int64_t beyond, int64_t numel) {
+  if (beyond == 0) return;
+  fail_user("import", "{}: tensor '{}': {}; weights are kept in fp32", file.path().string(),
+            source.stored.entry.name, beyond_range(beyond, numel, Dtype::kF32));
+}
+
 // Elements [begin, begin + numel) of the stored tensor, a chunk at a time, in fp32.
 void stream_rows(const File& file, const Source& source, RankFileWriter& writer) {
   const Dtype dtype = source.stored.entry.dtype;
@@ -148,20 +155,25 @@ void stream_rows(const File& file, const Source& source, RankFileWriter& writer)
   part.entry.begin = 0;
   part.entry.end = whole_box(source.info.shape).numel() * dtype_size(dtype);
   std::vector<std::byte> converted(kChunkElements * sizeof(float));
+  int64_t beyond = 0;
   for_each_chunk(file, part, [&](const std::byte* data, int64_t, int64_t numel) {
-    convert_elements(data, dtype, converted.data(), Dtype::kF32, numel);
+    beyond += convert_elements(data, dtype, converted.data(), Dtype::kF32, numel);
     writer.append(converted.data(), numel * dtype_size(Dtype::kF32));
   });
+  check_range(file, source, beyond, whole_box(source.info.shape).numel());
 }
 
 // Columns of the stored matrix as rows.
 void stream_columns(const File& file, const Source& source, RankFileWriter& writer) {
   std::vector<float> stored(static_cast<size_t>(whole_box(source.stored.entry.shape).numel()));
   const int64_t rows = source.stored.entry.shape[0], columns = source.stored.entry.shape[1];
+  int64_t beyond = 0;
   for_each_chunk(file, source.stored, [&](const std::byte* data, int64_t at, int64_t numel) {
-    convert_elements(data, source.stored.entry.dtype,
-                     reinterpret_cast<std::byte*>(stored.data() + at), Dtype::kF32, numel);
+    beyond +=
+        convert_elements(data, source.stored.entry.dtype,
+                         reinterpret_cast<std::byte*>(stored.data() + at), Dtype::kF32, numel);
   });
+  check_range(file, source, beyond, rows * columns);
   std::vector<float> row(static_cast<size_t>(rows));
   for (int64_t c = source.begin; c < source.begin + source.info.shape[0]; ++c) {
     for (int64_t r = 0; r < rows; ++r)

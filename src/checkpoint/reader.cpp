@@ -103,9 +103,11 @@ struct CheckpointReader::Impl {
   }
 
   // Copies what the source and the wanted slice share into `to`, the first element of the latter.
-  void copy_shared(Source& source, const BoxSlice& wanted, Dtype dtype, std::byte* to) {
+  // Returns how many of the values are beyond the range of `dtype`.
+  int64_t copy_shared(Source& source, const BoxSlice& wanted, Dtype dtype, std::byte* to) {
     const auto span = shared_span(source.piece.slice, wanted);
-    if (!span) return;
+    if (!span) return 0;
+    int64_t beyond = 0;
     const int64_t from_size = dtype_size(source.piece.dtype), to_size = dtype_size(dtype);
     int64_t low = 0, high = 0;  // elements of the source that are in the buffer
     for_each_shared_run(source.piece.slice, wanted, [&](const SharedRun& run) {
@@ -123,11 +125,20 @@ struct CheckpointReader::Impl {
           }
         }
         const int64_t part = std::min(run.numel - done, high - at);
-        convert_elements(buffer.data() + (at - low) * from_size, source.piece.dtype,
-                         to + (run.b_pos + done) * to_size, dtype, part);
+        beyond += convert_elements(buffer.data() + (at - low) * from_size, source.piece.dtype,
+                                   to + (run.b_pos + done) * to_size, dtype, part);
         done += part;
       }
     });
+    return beyond;
+  }
+
+  // A value that would become infinite is never read as such.
+  void check_range(const std::string& tensor, const std::string& state, int64_t beyond,
+                   int64_t numel, Dtype dtype) const {
+    if (beyond == 0) return;
+    fail_user("checkpoint", "{}: tensor '{}', state '{}': {}; choose a dtype that holds them",
+              dir.string(), tensor, state, beyond_range(beyond, numel, dtype));
   }
 };
 
@@ -224,11 +235,13 @@ void CheckpointReader::read(const Piece& piece) {
               "[{}] are wanted",
               piece.tensor, fmt::join(shape, ", "), impl_->dir.string(), piece.slice.begin,
               piece.slice.end, fmt::join(box.offset, ", "), fmt::join(box.shape, ", "));
+  int64_t beyond = 0;
   for (Source& source : sources) {
     if (!shared_span(source.piece.slice, piece.slice)) continue;
-    impl_->copy_shared(source, piece.slice, piece.dtype, piece.data);
+    beyond += impl_->copy_shared(source, piece.slice, piece.dtype, piece.data);
     impl_->hash_rest(source);
   }
+  impl_->check_range(piece.tensor, piece.state, beyond, piece.slice.numel(), piece.dtype);
 }
 
 void CheckpointReader::stream(
@@ -239,12 +252,14 @@ void CheckpointReader::stream(
   const int64_t numel = part.box.numel();
   const int64_t step = kStreamBytes / dtype_size(dtype);
   std::vector<std::byte> data(static_cast<size_t>(std::min(step, numel) * dtype_size(dtype)));
+  int64_t beyond = 0;
   for (; part.begin < numel; part.begin = part.end) {
     part.end = std::min(numel, part.begin + step);
-    for (Source& source : sources) impl_->copy_shared(source, part, dtype, data.data());
+    for (Source& source : sources) beyond += impl_->copy_shared(source, part, dtype, data.data());
     sink(data.data(), part.numel() * dtype_size(dtype));
   }
   for (Source& source : sources) impl_->hash_rest(source);
+  impl_->check_range(tensor, state, beyond, numel, dtype);
 }
 
 void CheckpointReader::verify() {

@@ -23,16 +23,17 @@ class CheckpointReader {
   const Manifest& manifest() const;
 
   // Fills `piece.data` from whichever stored pieces overlap it; converts the dtype if the stored
-  // one differs. Checks the XXH3 of each stored piece that it touches, once per reader, while
-  // reading.
+  // one differs; UserError if a value is beyond the range of the new one. Checks the XXH3 of each
+  // stored piece that it touches, once per reader, while reading.
   void read(const Piece& piece);
 
   // The dtype in which a state of a tensor is stored. Error if there is no such tensor or state.
   Dtype stored_dtype(const std::string& tensor, const std::string& state) const;
 
   // Gives `sink` a whole tensor in row-major order as `dtype`, in parts of a few MiB, whatever
-  // boxes it is stored in; each stored byte is read once. `sink` sees data before its checksum is
-  // known: what it makes of them counts only when stream() has returned.
+  // boxes it is stored in; each stored byte is read once. UserError if values are beyond the range
+  // of `dtype`. `sink` sees data before that and its checksum are known: what it makes of them
+  // counts only when stream() has returned.
   void stream(const std::string& tensor, const std::string& state, Dtype dtype,
               const std::function<void(const std::byte* data, int64_t bytes)>& sink);
 

@@ -138,20 +138,24 @@ TEST_F(Readers, DtypesConvert) {
 TEST(Elements, RoundToNearestEven) {
   const float values[] = {1.00390625f, 1.01171875f, 3.4e38f, -0.0f, 1e-40f, INFINITY, 65520.f};
   uint16_t bf16[7], f16[7];
-  convert_elements(reinterpret_cast<const std::byte*>(values), Dtype::kF32,
-                   reinterpret_cast<std::byte*>(bf16), Dtype::kBF16, 7);
+  // 3.4e38 is beyond bf16; an infinity that was there before does not count.
+  EXPECT_EQ(convert_elements(reinterpret_cast<const std::byte*>(values), Dtype::kF32,
+                             reinterpret_cast<std::byte*>(bf16), Dtype::kBF16, 7),
+            1);
   EXPECT_EQ(bf16[0], 0x3f80);  // halfway between 1.0 and 1.0078125: to even
   EXPECT_EQ(bf16[1], 0x3f82);
   EXPECT_EQ(bf16[2], 0x7f80);
   EXPECT_EQ(bf16[3], 0x8000);
   EXPECT_EQ(bf16[5], 0x7f80);
-  convert_elements(reinterpret_cast<const std::byte*>(values), Dtype::kF32,
-                   reinterpret_cast<std::byte*>(f16), Dtype::kF16, 7);
+  EXPECT_EQ(convert_elements(reinterpret_cast<const std::byte*>(values), Dtype::kF32,
+                             reinterpret_cast<std::byte*>(f16), Dtype::kF16, 7),
+            2);
   EXPECT_EQ(f16[0], 0x3c04);
   EXPECT_EQ(f16[6], 0x7c00);  // above the largest half by half a step
   double back[7];
-  convert_elements(reinterpret_cast<const std::byte*>(values), Dtype::kF32,
-                   reinterpret_cast<std::byte*>(back), Dtype::kF64, 7);
+  EXPECT_EQ(convert_elements(reinterpret_cast<const std::byte*>(values), Dtype::kF32,
+                             reinterpret_cast<std::byte*>(back), Dtype::kF64, 7),
+            0);
   EXPECT_EQ(back[4], static_cast<double>(values[4]));
   EXPECT_FALSE(can_convert(Dtype::kI64, Dtype::kF32));
   EXPECT_TRUE(can_convert(Dtype::kI64, Dtype::kI64));
