@@ -265,6 +265,12 @@ TEST(Cli, ImportRefusesAnotherModel) {
   EXPECT_EQ(result.exit_code, 2);
   EXPECT_HAS(result.err, "11 missing: model.embed_tokens.weight");
   EXPECT_FALSE(std::filesystem::exists(dir.path() / "step"));
+  std::filesystem::rename(dir.path() / "hf/model.safetensors",
+                          dir.path() / "hf/model-00001-of-00002.safetensors");
+  result = run(dir, "checkpoint import hf step");
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_HAS(result.err, "hf/model-00002-of-00002.safetensors is missing");
+  EXPECT_FALSE(std::filesystem::exists(dir.path() / "step"));
 }
 
 TEST(Cli, CheckpointErrorsExitWith2) {

@@ -204,6 +204,26 @@ TEST(Check, DataOfAnotherKind) {
   }
 }
 
+// Known fault N07: positions beyond the table wrapped round, or were read out of range.
+TEST(Check, ASequenceLongerThanThePositionTable) {
+  AnyModel model(make_model("gpt2"));
+  for (Field& field : model->fields())
+    for (const auto& [name, value] : {std::pair<std::string, int64_t>{"n_embd", 8},
+                                      {"n_layer", 1},
+                                      {"n_head", 2},
+                                      {"n_positions", 8},
+                                      {"vocab_size", 16}})
+      if (field.name == name) std::get<IntegerValue>(field.value).set(value);
+  Config config = minimal();
+  config.model = model;
+  config.data.seq_len = 8;
+  EXPECT_NO_THROW(check_config(config));
+  config.data.seq_len = 16;
+  expect_user_error([&] { check_config(config); },
+                    {"data.seq_len: 16; the model has 8 learned positions (model.n_positions)"},
+                    "16 of 8");
+}
+
 TEST(Mesh, Resolves) {
   EXPECT_EQ(resolve_mesh(minimal(), 1), (MeshShape{1, 1, 1}));
   EXPECT_EQ(resolve_mesh(minimal(), 3), (MeshShape{1, 3, 1}));

@@ -115,6 +115,7 @@ TEST(ImageSource, RefusesWhatIsNoSuchFile) {
               AllOf(HasSubstr("images of 3 x 2 x 2"), HasSubstr("the model takes 2 x 2 x 3")));
   EXPECT_THAT(refusal(write_images(folder / "flat", 2, 0, Dtype::kI64, {12})),
               HasSubstr("images is U8 [2, 12]; it must be U8 [N, C, H, W]"));
+  EXPECT_THAT(refusal(write_images(folder / "none", 0)), HasSubstr("none: no images: N is 0"));
   ImageOptions three = kOptions;
   three.mean = {0.5, 0.5, 0.5};
   EXPECT_THAT(refusal(write_images(folder / "good", 2), three),

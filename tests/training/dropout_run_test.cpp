@@ -47,24 +47,6 @@ TEST(DropoutRun, SameOnEveryMeshAndInEverySplit) {
   }
 }
 
-TEST(DropoutRun, IsTrainedWithAndEvaluatedWithout) {
-  TemporaryFolder folder;
-  Config config = dropping(folder, {1, 1, 16}, "dropping");
-  config.data.valid = config.data.train;
-  config.eval.every = 1;
-  config.eval.batches = 1;
-  config.training.steps = 1;
-  config.optimizer.lr = 1e-30;  // the weights stay as they are
-  config.optimizer.weight_decay = 0.0;
-  const TinyRun dropped = run(config);
-  config.run.dir = folder / "plain";
-  sizes(config).attention_dropout = sizes(config).hidden_dropout = sizes(config).embedding_dropout =
-      0;
-  const TinyRun plain = run(config);
-  EXPECT_EQ(dropped.evals[0].at("eval_loss"), plain.evals[0].at("eval_loss"));
-  EXPECT_NE(dropped.steps[0].at("loss"), plain.steps[0].at("loss"));
-}
-
 // Known fault N13: a new mask in the recomputation.
 TEST(DropoutRun, RecomputeChangesNoBit) {
   TemporaryFolder folder;

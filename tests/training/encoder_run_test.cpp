@@ -5,6 +5,7 @@
 #include <fstream>
 
 #include "base/philox.h"
+#include "checkpoint/convert.h"
 #include "checkpoint/safetensors.h"
 #include "config/load.h"
 #include "data/data_files.h"
@@ -138,6 +139,20 @@ void expect_same(const TinyRun& found, const TinyRun& reference, bool pairs) {
   }
 }
 
+// Known fault N13: a new dropout mask in the recomputation.
+void expect_recompute_changes_nothing(Config config, const TemporaryFolder& folder) {
+  config.parallel.dp_shard = config.parallel.tp = 2;
+  config.run.dir = folder / "kept";
+  const TinyRun kept = run(config);
+  const auto states = read_states(config, config.training.steps);
+  for (const Recompute recompute : {Recompute::kFull, Recompute::kSelective}) {
+    config.run.dir = folder / ("recompute-" + std::to_string(static_cast<int>(recompute)));
+    config.memory.recompute = recompute;
+    expect_identical(run(config), kept);
+    EXPECT_EQ(read_states(config, config.training.steps), states);
+  }
+}
+
 TEST(VitRun, Learns) {
   TemporaryFolder folder;
   const TinyRun result =
@@ -169,6 +184,37 @@ TEST(VitRun, ResumesWithFlipsAndDropout) {
   expect_close(run_on(config, folder, 1, 2), whole, kTolerance);
 }
 
+TEST(VitRun, RecomputeWithDropoutChangesNoBit) {
+  TemporaryFolder folder;
+  expect_recompute_changes_nothing(
+      vit_config(folder, {"model.hidden_dropout_prob=0.1", "data.flip=true", "training.steps=3"}),
+      folder);
+}
+
+// Known fault H05: trained, exported, and read back as the same model with the same numbers.
+TEST(VitRun, IsReadBackFromItsExport) {
+  TemporaryFolder folder;
+  Config config = vit_config(folder, {"training.steps=3", "eval.every=1", "model.qkv_bias=false",
+                                      "model.layer_norm_eps=1e-5", "model.hidden_act=relu"});
+  const TinyRun trained = run_on(config, folder, 1, 2);
+  const auto model_of = [](const nlohmann::json& json) {
+    return model_from_hf(json, "config.json");
+  };
+  ConsolidateOptions options;
+  options.tensors = [&](const nlohmann::json& json) { return model_of(json)->hf_tensors(); };
+  consolidate(folder / "run-12/checkpoints" / step_dir_name(3), folder / "hf", options);
+  import_hugging_face(folder / "hf", folder / "imported", [&](const nlohmann::json& json) {
+    return HfModel{model_of(json)->hf_tensors(), model_tensors(*model_of(json))};
+  });
+  EXPECT_EQ(read_hf_model(folder / "hf/config.json"), config.model);
+  config.checkpoint.init_from = folder / "imported";
+  config.training.steps = 1;
+  config.optimizer.lr = 1e-30;
+  config.optimizer.weight_decay = 0.0;
+  const TinyRun back = run_on(config, TemporaryFolder(), 1, 2);
+  EXPECT_EQ(back.evals[0].at("eval_loss"), trained.evals[2].at("eval_loss"));
+}
+
 TEST(TransformerRun, LearnsToReverse) {
   TemporaryFolder folder;
   const TinyRun result = run_on(pairs_config(folder, {}), folder, 2, 2);
@@ -185,6 +231,14 @@ TEST(TransformerRun, IsTheSameOnEveryMesh) {
   const TinyRun reference = run_on(config, folder, 1, 1);
   for (const auto& [dp, tp] : {std::pair{4, 1}, {1, 2}, {2, 2}, {1, 4}})
     expect_same(run_on(config, folder, dp, tp), reference, true);
+}
+
+TEST(TransformerRun, RecomputeWithDropoutChangesNoBit) {
+  TemporaryFolder folder;
+  expect_recompute_changes_nothing(
+      pairs_config(folder, {"training.steps=3", "schedule.warmup_steps=1", "eval.every=3",
+                            "model.hidden_dropout=0.1"}),
+      folder);
 }
 
 TEST(EncoderConfig, RefusesWhatDoesNotGoTogether) {

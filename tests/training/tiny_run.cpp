@@ -104,6 +104,7 @@ void expect_weights_close(const std::map<std::string, std::vector<double>>& run,
                           int64_t steps, double tolerance) {
   ASSERT_EQ(run.size(), reference.size());
   for (const auto& [name, values] : run) {
+    ASSERT_TRUE(reference.contains(name)) << name;  // the same names everywhere
     if (!name.ends_with(std::string("/") + kStateParam)) continue;
     const auto& wanted = reference.at(name);
     ASSERT_EQ(values.size(), wanted.size()) << name;

@@ -233,35 +233,6 @@ TEST(Training, CountsGlobalTokensAndFollowsTheSchedule) {
   EXPECT_DOUBLE_EQ(result.steps[1].at("lr").get<double>(), 1e-3);
 }
 
-TEST(Training, ValidatesOnTheHeldOutSplitAlikeOnEveryMesh) {
-  TemporaryFolder folder;
-  write_tokens(folder / "valid", 21 * 16 + 1);  // 21 samples: the last batch is not whole
-  std::vector<double> losses;
-  for (const auto& [dp, tp] : {std::pair{1, 1}, {2, 2}, {3, 1}}) {
-    Config config = mesh_config(folder, "eval-" + std::to_string(dp) + std::to_string(tp), dp, tp);
-    config.data.valid = {folder / "valid"};
-    config.eval.every = 5;
-    config.eval.batches = 8;
-    const TinyRun result = run(config);
-    ASSERT_EQ(result.evals.size(), 2U);
-    EXPECT_EQ(result.evals[0].at("step"), 5);
-    EXPECT_EQ(result.evals[0].at("eval_tokens"), 21 * 16);
-    losses.push_back(result.evals[1].at("eval_loss"));
-  }
-  EXPECT_NEAR(losses[1], losses[0], 1e-6 * losses[0]);
-  EXPECT_NEAR(losses[2], losses[0], 1e-6 * losses[0]);
-}
-
-TEST(Training, ValidationChangesNothing) {
-  TemporaryFolder folder;
-  Config config = mesh_config(folder, "without", 2, 2);
-  const TinyRun without = run(config);
-  config.run.dir = folder / "with";
-  config.data.valid = config.data.train;
-  config.eval.every = 1;
-  expect_identical(run(config), without);
-}
-
 TEST(Training, ARunFolderInUseIsRefused) {
   TemporaryFolder folder;
   Config config = mesh_config(folder, "run", 1, 1);

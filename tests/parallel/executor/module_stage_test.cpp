@@ -205,6 +205,26 @@ TEST(ModuleStage, FrozenParametersCostNothingAndStayAsTheyAre) {
     EXPECT_EQ(value, wanted[index].item<double>());
 }
 
+// Known fault H09: buffers of integers were cast with the others.
+TEST(ModuleStage, OnlyFloatingPointBuffersAreConverted) {
+  run_thread_ranks(1, [](Communicator& world) {
+    Mesh mesh({1, 1, 1}, world.split(0, 0, "world"));
+    const auto module = std::make_shared<torch::nn::Module>();
+    const at::Tensor table = module->register_buffer("table", torch::full({2}, 1.015625));
+    const at::Tensor ids =
+        module->register_buffer("ids", torch::tensor({int64_t{1} << 40, int64_t{257}}));
+    ModuleStageOptions options;
+    options.buffers = at::kBFloat16;
+    const ModuleStage stage(
+        "stage", module, [](const TensorList& x, const MicroBatch&) { return x; }, mesh, options);
+    EXPECT_EQ(table.scalar_type(), at::kBFloat16);
+    EXPECT_EQ(table[0].item<double>(), 1.015625);
+    EXPECT_EQ(ids.scalar_type(), at::kLong);
+    EXPECT_EQ(ids[0].item<int64_t>(), int64_t{1} << 40);
+    EXPECT_EQ(ids[1].item<int64_t>(), 257);
+  });
+}
+
 TEST(ModuleStage, HalvesAndDoublesWork) {
   const ChainResult reference = run_plain(3, 0.1);
   ChainSetup setup({1, 2, 1});

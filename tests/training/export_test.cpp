@@ -1,0 +1,265 @@
+// What training writes is what transformers, and training again, read: the names of the family,
+// every field of config.json that changes the forward pass, and the numbers.
+#include <ATen/ATen.h>
+
+#include <cstring>
+#include <set>
+
+#include "base/files.h"
+#include "checkpoint/convert.h"
+#include "checkpoint/json_text.h"
+#include "data/pack.h"
+#include "models/stage_chain.h"
+#include "support/read_tensors.h"
+#include "training/tiny_run.h"
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+fs::path step_dir(const Config& config, int64_t step) {
+  return fs::path(config.run.dir) / "checkpoints" / step_dir_name(step);
+}
+
+json read_json(const fs::path& file) {
+  return parse_json(read_small_file(file, 1 << 20), file.string());
+}
+
+// As `tessera checkpoint consolidate` and `import` do it.
+void export_step(const fs::path& step, const fs::path& out, std::optional<Dtype> dtype = {}) {
+  ConsolidateOptions options;
+  options.dtype = dtype;
+  options.tensors = [](const json& config) {
+    return model_from_hf(config, "the checkpoint's model")->hf_tensors();
+  };
+  consolidate(step, out, options);
+}
+void import_folder(const fs::path& hf, const fs::path& step) {
+  import_hugging_face(hf, step, [](const json& config) {
+    const AnyModel model = model_from_hf(config, "config.json");
+    return HfModel{model->hf_tensors(), model_tensors(*model)};
+  });
+}
+
+std::map<std::string, Dtype> dtypes_of(const fs::path& file) {
+  std::map<std::string, Dtype> dtypes;
+  for (const TensorEntry& entry : read_safetensors_header(File::open(file)).entries)
+    dtypes[entry.name] = entry.dtype;
+  return dtypes;
+}
+
+// The whole weights of a checkpoint, by our names.
+std::map<std::string, at::Tensor> weights_of(const fs::path& step) {
+  CheckpointReader reader(step);
+  std::map<std::string, at::Tensor> weights;
+  for (const TensorInfo& info : reader.manifest().tensors) {
+    const at::Tensor tensor = at::empty(info.shape, at::kFloat);
+    auto* to = static_cast<std::byte*>(tensor.data_ptr());
+    reader.stream(info.name, kStateParam, Dtype::kF32, [&](const std::byte* data, int64_t bytes) {
+      std::memcpy(to, data, static_cast<size_t>(bytes));
+      to += bytes;
+    });
+    weights[info.name] = tensor;
+  }
+  return weights;
+}
+
+// The logarithms of all probabilities at 8 positions, [8, vocabulary].
+at::Tensor log_probabilities(const Model& model, const fs::path& step) {
+  const auto weights = weights_of(step);
+  at::Tensor result;
+  on_tp_ranks(1, [&](Mesh& mesh) {
+    StageChain chain(model.make_stages(8, mesh, {}),
+                     [&](const ParameterSpec& spec) { return weights.at(spec.name); });
+    const int64_t vocab = model.input().vocab_size;
+    const at::Tensor tokens = (at::arange(8, at::kLong) * 7 + 3).remainder(vocab).view({1, 8});
+    result = chain.log_probabilities({tokens, tokens, at::ones({1, 8}), {}}, vocab);
+  });
+  return result;
+}
+
+// Evaluates after each step.
+Config exporting(const TemporaryFolder& folder, const std::string& name) {
+  Config config = tiny_config(folder, name);
+  config.training.steps = 2;
+  config.parallel.tp = 2;
+  config.data.valid = config.data.train;
+  config.eval.every = 1;
+  config.eval.batches = 2;
+  return config;
+}
+
+// `config` with the model and the weights of a Hugging Face folder, which stay as they are.
+Config reading_back(Config config, const TemporaryFolder& folder, const fs::path& hf) {
+  import_folder(hf, folder / "imported");
+  config.run.dir = folder / "back";
+  config.model = read_hf_model(hf / "config.json");
+  config.checkpoint.init_from = folder / "imported";
+  config.training.steps = 1;
+  config.optimizer.lr = 1e-30;
+  config.optimizer.weight_decay = 0.0;
+  config.schedule.warmup_steps = 0;
+  return config;
+}
+
+// Known faults H01, H02: names or their count were off; a tied model's head was exported twice, or
+// left out while config.json said untied.
+TEST(Export, LlamaHasTheNamesOfItsFamily) {
+  for (const bool tied : {false, true}) {
+    SCOPED_TRACE(tied);
+    const TemporaryFolder folder;
+    Config config = exporting(folder, "run");
+    sizes(config).tie_word_embeddings = tied;
+    config.parallel.dp_shard = 2;
+    run(config);
+    export_step(step_dir(config, 2), folder / "hf");
+
+    std::set<std::string> expected = {"model.embed_tokens.weight", "model.norm.weight"};
+    if (!tied) expected.insert("lm_head.weight");
+    for (const std::string layer : {"model.layers.0.", "model.layers.1."})
+      for (const char* part : {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj",
+                               "self_attn.o_proj", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj",
+                               "input_layernorm", "post_attention_layernorm"})
+        expected.insert(layer + part + ".weight");
+    ASSERT_EQ(expected.size(), tied ? 20U : 21U);
+    const auto tensors = read_tensors(folder / "hf/model.safetensors");
+    std::set<std::string> names;
+    for (const auto& [name, tensor] : tensors) names.insert(name);
+    EXPECT_EQ(names, expected);
+    EXPECT_EQ(read_json(folder / "hf/config.json").at("tie_word_embeddings"), tied);
+
+    // H06: rows of q and k stay where they are, since this program rotates halves as transformers
+    // does.
+    const std::string q = "model.layers.1.self_attn.q_proj.weight";
+    EXPECT_TRUE(at::equal(tensors.at(q), weights_of(step_dir(config, 2)).at(q)));
+    import_folder(folder / "hf", folder / "again");
+    const AnyModel model = read_hf_model(folder / "hf/config.json");
+    EXPECT_EQ(model, config.model);
+    EXPECT_TRUE(at::equal(log_probabilities(*model, folder / "again"),
+                          log_probabilities(*config.model, step_dir(config, 2))));
+  }
+}
+
+// Known fault H05: config.json was missing, or had defaults where the model has its own values.
+TEST(Export, ConfigJsonHasWhatTheModelHas) {
+  const TemporaryFolder folder;
+  Config config = exporting(folder, "run");
+  LlamaConfig& model = sizes(config);
+  model.rope_theta = 500000.0;
+  model.rms_norm_eps = 1e-6;
+  model.vocab_size = 5;
+  model.num_key_value_heads = 1;
+  const fs::path prefix = folder / "five";
+  {
+    std::ofstream out(prefix.string() + ".txt", std::ios::binary);
+    for (int64_t i = 0; i < 100 * 16 + 1; ++i) out.put(static_cast<char>((7 * i + 3) % 5));
+  }
+  pack_bytes({prefix.string() + ".txt"}, prefix, {});
+  config.data.train = config.data.valid = {prefix};
+  config.precision.params = ParamsDtype::kBf16;
+  const TinyRun trained = run(config);
+  export_step(step_dir(config, 2), folder / "hf", Dtype::kBF16);
+
+  const json exported = read_json(folder / "hf/config.json");
+  const json expected = {{"architectures", {"LlamaForCausalLM"}},
+                         {"model_type", "llama"},
+                         {"hidden_size", 64},
+                         {"intermediate_size", 96},
+                         {"num_hidden_layers", 2},
+                         {"num_attention_heads", 8},
+                         {"num_key_value_heads", 1},
+                         {"head_dim", 8},
+                         {"vocab_size", 5},
+                         {"hidden_act", "silu"},
+                         {"rope_theta", 500000.0},
+                         {"rms_norm_eps", 1e-6},
+                         {"max_position_embeddings", 16},
+                         {"tie_word_embeddings", false},
+                         {"torch_dtype", "bfloat16"}};
+  for (const auto& [key, value] : expected.items()) EXPECT_EQ(exported.at(key), value) << key;
+  EXPECT_EQ(exported.at("rope_parameters").at("rope_theta"), 500000.0);
+  for (const TensorEntry& entry :
+       read_safetensors_header(File::open(folder / "hf/model.safetensors")).entries)
+    if (entry.name == "model.embed_tokens.weight" || entry.name == "lm_head.weight") {
+      EXPECT_EQ(entry.shape, (std::vector<int64_t>{5, 64})) << entry.name;  // no padding
+    }
+
+  const TinyRun back = run(reading_back(config, folder, folder / "hf"));
+  EXPECT_EQ(back.evals[0].at("eval_loss"), trained.evals[1].at("eval_loss"));
+}
+
+class ExportOf : public ::testing::TestWithParam<const char*> {};
+
+// The same of every language model: trained in bf16, whose file in bf16 is all that training sees.
+TEST_P(ExportOf, IsReadBackAsTheSameModelAndNumbers) {
+  const TemporaryFolder folder;
+  const fs::path golden = fs::path(TESSERA_SOURCE_DIR) / "tests/golden/models" / GetParam();
+  json sizes_there = read_json(golden / "config.json");
+  sizes_there["vocab_size"] = 67;  // tp does not divide it
+  Config config = exporting(folder, "run");
+  config.model = model_from_hf(sizes_there, GetParam());
+  config.precision.params = ParamsDtype::kBf16;
+  const TinyRun trained = run(config);
+  export_step(step_dir(config, 2), folder / "hf", Dtype::kBF16);
+  for (const auto& [name, dtype] : dtypes_of(folder / "hf/model.safetensors"))
+    EXPECT_EQ(dtype, Dtype::kBF16) << name;
+  EXPECT_EQ(read_json(folder / "hf/config.json").at("torch_dtype"), "bfloat16");
+  EXPECT_EQ(read_hf_model(folder / "hf/config.json"), config.model);
+  const TinyRun back = run(reading_back(config, folder, folder / "hf"));
+  EXPECT_EQ(back.evals[0].at("eval_loss"), trained.evals[1].at("eval_loss"));
+
+  // Unasked, the fp32 master weights, bit for bit.
+  export_step(step_dir(config, 2), folder / "hf32");
+  for (const auto& [name, dtype] : dtypes_of(folder / "hf32/model.safetensors"))
+    EXPECT_EQ(dtype, Dtype::kF32) << name;
+  import_folder(folder / "hf32", folder / "imported32");
+  const auto weights = weights_of(step_dir(config, 2)), again = weights_of(folder / "imported32");
+  ASSERT_EQ(again.size(), weights.size());
+  for (const auto& [name, tensor] : weights) EXPECT_TRUE(at::equal(again.at(name), tensor)) << name;
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, ExportOf,
+                         ::testing::Values("llama", "llama3-tied", "mistral", "qwen2", "qwen3",
+                                           "phi3", "gpt2"),
+                         [](const auto& model) {
+                           std::string name = model.param;
+                           std::erase(name, '-');
+                           return name;
+                         });
+
+// Known fault H09: trained in bf16, exported as fp32: the cast was left out while the log said
+// otherwise. 1.015625 is a bf16 number, and comes back as it was.
+TEST(Export, OfABf16RunIsWhollyFp32AndExact) {
+  const TemporaryFolder folder;
+  Config config = exporting(folder, "run");
+  config.precision.params = ParamsDtype::kBf16;
+  run(config);
+  export_step(step_dir(config, 2), folder / "hf");
+  const fs::path file = folder / "hf/model.safetensors";
+  std::vector<TensorSpec> specs;
+  for (const TensorEntry& entry : read_safetensors_header(File::open(file)).entries)
+    specs.push_back({entry.name, Dtype::kBF16, entry.shape});
+  {
+    SafetensorsWriter writer(file, specs, {});
+    for (const TensorSpec& spec : specs) {
+      const at::Tensor values = at::full(spec.shape, 1.015625, at::kBFloat16);
+      writer.append(values.data_ptr(), static_cast<int64_t>(values.nbytes()));
+    }
+    writer.finish();
+  }
+  config = reading_back(config, folder, folder / "hf");
+  run(config);
+  export_step(step_dir(config, 1), folder / "out");
+  const auto tensors = read_tensors(folder / "out/model.safetensors");
+  EXPECT_EQ(tensors.size(), specs.size());
+  for (const auto& [name, tensor] : tensors) {
+    EXPECT_EQ(tensor.scalar_type(), at::kFloat) << name;
+    EXPECT_TRUE(at::all(tensor == 1.015625).item<bool>()) << name;
+  }
+  EXPECT_EQ(read_json(folder / "out/config.json").at("torch_dtype"), "float32");
+}
+
+}  // namespace
+}  // namespace tessera
