@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "base/box.h"
 #include "base/error.h"
 #include "base/files.h"
 #include "checkpoint/convert.h"
@@ -52,8 +53,9 @@ std::map<std::string, std::pair<Dtype, std::string>> contents(const fs::path& pa
 
 class HfFiles : public ::testing::TestWithParam<Case> {
  protected:
-  // hf/ with config.json and `tensors` of the golden file as `dtype`.
-  void write(at::ScalarType type, Dtype dtype, size_t tensors) {
+  // hf/ with config.json, `tensors` of the golden file as `dtype`, and zeros of `more`.
+  void write(at::ScalarType type, Dtype dtype, size_t tensors,
+             const std::vector<TensorSpec>& more = {}) {
     const fs::path golden = fs::path(TESSERA_SOURCE_DIR) / "tests/golden" / GetParam().folder;
     auto config = nlohmann::json::parse(read_small_file(golden / "config.json", 1 << 20));
     config["model_type"] = GetParam().type;
@@ -65,6 +67,10 @@ class HfFiles : public ::testing::TestWithParam<Case> {
       if (specs.size() == tensors) break;
       specs.push_back({name, dtype, tensor.sizes().vec()});
       data.push_back(tensor.to(type).contiguous());
+    }
+    for (const TensorSpec& spec : more) {
+      specs.push_back(spec);
+      data.push_back(at::zeros(whole_box(spec.shape).numel() * dtype_size(spec.dtype), at::kByte));
     }
     SafetensorsWriter writer(hf_ / "model.safetensors", specs, {{"format", "pt"}});
     for (const at::Tensor& tensor : data)
@@ -127,6 +133,24 @@ TEST_P(HfFiles, AMissingFileIsNamed) {
   EXPECT_NE(import_error().find(message), std::string::npos) << import_error();
   fs::rename(hf_ / "model-00001-of-00002.safetensors", hf_ / "model.safetensors");
   EXPECT_NE(import_error().find("missing: "), std::string::npos) << import_error();
+}
+
+// Known fault H09: integers cast with the rest. No model here has any; old files' buffers, which
+// follow from config.json, are left out, whatever their type.
+TEST_P(HfFiles, IntegersAreRefusedButForTheBuffersOfOldFiles) {
+  write(at::kFloat, Dtype::kF32, SIZE_MAX, {{"embeddings.position_ids", Dtype::kI64, {16}}});
+  EXPECT_NE(import_error().find("tensor 'embeddings.position_ids' is I64; weights must be F32"),
+            std::string::npos)
+      << import_error();
+  write(at::kFloat, Dtype::kF32, SIZE_MAX, {{"embeddings.mask", Dtype::kF32, {16}}});
+  EXPECT_NE(import_error().find("1 unexpected: embeddings.mask"), std::string::npos)
+      << import_error();
+  const auto config = nlohmann::json::parse(read_small_file(hf_ / "config.json", 1 << 20));
+  std::vector<TensorSpec> buffers;
+  for (const std::string& end : recognize(config).tensors.ignored)
+    buffers.push_back({"layers.0." + end, Dtype::kI64, {4}});
+  write(at::kFloat, Dtype::kF32, SIZE_MAX, buffers);
+  EXPECT_EQ(error_of([&] { import_hugging_face(hf_, folder_ / "step", recognize); }), "no error");
 }
 
 TEST_P(HfFiles, AMissingTensorIsNamed) {

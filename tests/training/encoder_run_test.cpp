@@ -153,6 +153,31 @@ void expect_recompute_changes_nothing(Config config, const TemporaryFolder& fold
   }
 }
 
+// Known faults E01, E02: evaluation changed training, or dropped. `dropout`: the model's key.
+void expect_evaluation_changes_and_drops_nothing(Config config, const TemporaryFolder& folder,
+                                                 const std::string& dropout) {
+  config.parallel.dp_shard = config.parallel.tp = 2;
+  config.run.dir = folder / "with";
+  config.eval.every = 1;
+  const TinyRun with = run(config);
+  config.run.dir = folder / "without";
+  config.eval.every = 0;
+  expect_identical(run(config), with);
+
+  config.run.dir = folder / "dropping";
+  config.eval.every = 1;
+  config.optimizer.lr = 1e-30;  // the weights stay as they are
+  config.optimizer.weight_decay = 0.0;
+  const TinyRun dropping = run(config);
+  EXPECT_EQ(dropping.evals[0].at("eval_loss"), dropping.evals[1].at("eval_loss"));
+  config.run.dir = folder / "plain";
+  for (Field& field : config.model->fields())
+    if (field.name == dropout) *std::get<RealValue>(field.value).value = 0.0;
+  const TinyRun plain = run(config);
+  EXPECT_EQ(dropping.evals[0].at("eval_loss"), plain.evals[0].at("eval_loss"));
+  EXPECT_NE(dropping.steps[0].at("loss"), plain.steps[0].at("loss"));
+}
+
 TEST(VitRun, Learns) {
   TemporaryFolder folder;
   const TinyRun result =
@@ -189,6 +214,14 @@ TEST(VitRun, RecomputeWithDropoutChangesNoBit) {
   expect_recompute_changes_nothing(
       vit_config(folder, {"model.hidden_dropout_prob=0.1", "data.flip=true", "training.steps=3"}),
       folder);
+}
+
+TEST(VitRun, EvaluationChangesAndDropsNothing) {
+  TemporaryFolder folder;
+  const std::string key = "hidden_dropout_prob";
+  expect_evaluation_changes_and_drops_nothing(
+      vit_config(folder, {"model." + key + "=0.1", "data.flip=true", "training.steps=3"}), folder,
+      key);
 }
 
 // Known fault H05: trained, exported, and read back as the same model with the same numbers.
@@ -239,6 +272,15 @@ TEST(TransformerRun, RecomputeWithDropoutChangesNoBit) {
       pairs_config(folder, {"training.steps=3", "schedule.warmup_steps=1", "eval.every=3",
                             "model.hidden_dropout=0.1"}),
       folder);
+}
+
+TEST(TransformerRun, EvaluationChangesAndDropsNothing) {
+  TemporaryFolder folder;
+  const std::string key = "hidden_dropout";
+  expect_evaluation_changes_and_drops_nothing(
+      pairs_config(folder, {"model." + key + "=0.1", "training.steps=3", "schedule.warmup_steps=1",
+                            "eval.every=3"}),
+      folder, key);
 }
 
 TEST(EncoderConfig, RefusesWhatDoesNotGoTogether) {

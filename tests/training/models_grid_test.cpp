@@ -83,6 +83,35 @@ TEST_P(ModelsGrid, RecomputeWithDropoutChangesNoBit) {
   }
 }
 
+// Known faults E01, E02: evaluation changed training, or dropped.
+TEST_P(ModelsGrid, EvaluationChangesAndDropsNothing) {
+  TemporaryFolder folder;
+  Config config = tiny_config(folder, "without");
+  config.model = golden_model(GetParam(), /*dropout=*/0.1);
+  config.training.steps = 3;
+  config.parallel.tp = 2;
+  const TinyRun without = run(config);
+  config.run.dir = folder / "with";
+  config.data.valid = config.data.train;
+  config.eval.every = 1;
+  config.eval.batches = 2;
+  expect_identical(run(config), without);
+
+  config.run.dir = folder / "dropping";
+  config.optimizer.lr = 1e-30;  // the weights stay as they are
+  config.optimizer.weight_decay = 0.0;
+  config.training.steps = 2;
+  const TinyRun dropping = run(config);
+  EXPECT_EQ(dropping.evals[0].at("eval_loss"), dropping.evals[1].at("eval_loss"));
+  config.run.dir = folder / "plain";
+  for (Field& field : config.model->fields())
+    if (field.name.ends_with("dropout") || field.name.ends_with("_pdrop"))
+      *std::get<RealValue>(field.value).value = 0.0;
+  const TinyRun plain = run(config);
+  EXPECT_EQ(dropping.evals[0].at("eval_loss"), plain.evals[0].at("eval_loss"));
+  EXPECT_NE(dropping.steps[0].at("loss"), plain.steps[0].at("loss"));
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, ModelsGrid,
                          ::testing::Values("llama", "llama3-tied", "mistral", "qwen2", "qwen3",
                                            "phi3", "gpt2"),

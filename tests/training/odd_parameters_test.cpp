@@ -94,10 +94,15 @@ const TensorEntry& entry(const ToyRun& run, const std::string& name) {
 struct WithEmpty : Toy {
   explicit WithEmpty(bool with) {
     matrix = register_parameter("matrix", torch::full({4, 4}, 0.5));
-    if (with) empty = register_parameter("empty", torch::empty({0, 4}));
+    if (!with) return;
+    empty = register_parameter("empty", torch::empty({0, 4}));
+    frozen = register_parameter("frozen", torch::empty({4, 0}));
+    frozen.set_requires_grad(false);  // alone in its bucket
   }
-  at::Tensor loss() override { return empty.defined() ? matrix.sum() + empty.sum() : matrix.sum(); }
-  at::Tensor matrix, empty;
+  at::Tensor loss() override {
+    return empty.defined() ? matrix.sum() + empty.sum() + frozen.sum() : matrix.sum();
+  }
+  at::Tensor matrix, empty, frozen;
 };
 
 // Known fault P01: NaN from a division by its size, or a hook that failed.
@@ -113,6 +118,7 @@ TEST(OddParameters, OneWithoutElementsIsOnlyListed) {
   EXPECT_TRUE(at::equal(result.weights.at("matrix"), plain.weights.at("matrix")));
   EXPECT_EQ(entry(result, "empty").shape, (std::vector<int64_t>{0, 4}));
   EXPECT_EQ(entry(result, "empty").begin, entry(result, "empty").end);
+  EXPECT_EQ(entry(result, "frozen").shape, (std::vector<int64_t>{4, 0}));
 }
 
 struct Scalar : Toy {
