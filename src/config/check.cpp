@@ -85,6 +85,24 @@ void check_zero(const ParallelSection& p) {
   }
 }
 
+struct SampleLength {
+  std::string what;  // the key that says it
+  int64_t tokens;
+};
+
+// How many tokens of a sample the layers of the model see.
+std::vector<SampleLength> sample_lengths(const Config& c) {
+  switch (c.data.kind) {
+    case DataKind::kTokens:
+      return {{"data.seq_len", c.data.seq_len}};
+    case DataKind::kPairs:
+      return {{"data.source_len", c.data.source_len}, {"data.target_len", c.data.target_len}};
+    case DataKind::kImages:
+      return {{"tokens of an image", c.model->input().image_tokens}};
+  }
+  fail("config", "data.kind {}", static_cast<int>(c.data.kind));
+}
+
 void check_sequence_parallel(const Config& c) {
   if (c.parallel.tp_overlap == TpOverlap::kRing && !c.parallel.sequence_parallel) {
     fail_user(
@@ -92,20 +110,21 @@ void check_sequence_parallel(const Config& c) {
         "parallel.tp_overlap: ring; what it sends around the ring are the gathers and sums of "
         "sequence parallelism; set parallel.sequence_parallel: true, or tp_overlap: backward");
   }
-  if (c.parallel.sequence_parallel && c.data.kind != DataKind::kTokens) {
+  if (!c.parallel.sequence_parallel) return;
+  const int64_t tp = c.parallel.tp, rows = c.training.micro_batch_size;
+  for (const auto& [what, length] : sample_lengths(c)) {
+    if (rows * length % tp == 0) continue;
+    const int64_t step = tp / std::gcd(tp, rows);  // of which the length may be a multiple
+    const std::string other =
+        c.data.kind == DataKind::kImages
+            ? ""
+            : fmt::format(", or a {} of {}", what, (length / step + 1) * step);
     fail_user("config",
-              "parallel.sequence_parallel: true; the layers of model.type {} take whole samples; "
-              "leave it out",
-              c.model->type());
+              "parallel.sequence_parallel: true; parallel.tp {} must divide the tokens of a "
+              "micro-batch, training.micro_batch_size {} x {} {} = {}; a multiple of {} as "
+              "micro_batch_size would do{}",
+              tp, rows, what, length, rows * length, tp / std::gcd(tp, length), other);
   }
-  const int64_t tp = c.parallel.tp, rows = c.training.micro_batch_size, length = c.data.seq_len;
-  if (!c.parallel.sequence_parallel || rows * length % tp == 0) return;
-  const int64_t step = tp / std::gcd(tp, rows);  // of which seq_len may be a multiple
-  fail_user("config",
-            "parallel.sequence_parallel: true; parallel.tp {} must divide the tokens of a "
-            "micro-batch, training.micro_batch_size {} x data.seq_len {} = {}; a multiple of {} as "
-            "micro_batch_size would do, or a seq_len of {}",
-            tp, rows, length, rows * length, tp / std::gcd(tp, length), (length / step + 1) * step);
 }
 
 void check_parallel(const Config& c) {

@@ -236,7 +236,7 @@ std::vector<Section> describe(Config& c) {
             kFree,
             "With tp above 1: activations between layers are split by tokens, so norms, dropout "
             "and additions take 1/tp of the time and memory; the same bytes travel. tp must divide "
-            "micro_batch_size x seq_len.",
+            "the tokens of a micro-batch.",
             {"sp", "enable_sequence_parallel"}},
            {"tp_overlap",
             choice(c.parallel.tp_overlap, {"off", "backward", "ring"}),

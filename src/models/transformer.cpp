@@ -4,7 +4,6 @@
 
 #include <cmath>
 
-#include "base/error.h"
 #include "models/layers/biased.h"
 #include "models/layers/dropout.h"
 #include "models/layers/layer_norm.h"
@@ -37,21 +36,25 @@ class Embedding {
         table_(table),
         dropout_(shared.config.hidden_dropout, shared.options.seed, name) {}
 
-  // tokens [B, S] -> [B*S, E].
-  at::Tensor operator()(const at::Tensor& tokens, const MicroBatch& batch) const {
+  // tokens [B, S] -> [B*S, E], under sequence parallelism this rank's rows.
+  at::Tensor operator()(const at::Tensor& tokens, const MicroBatch& batch) {
     const int64_t width = shared_.config.d_model;
     const at::Tensor found =
         vocab_parallel_embedding(tokens, table_, shared_.tp, shared_.options.activations);
-    const at::Tensor places = sinusoidal_positions(tokens.size(1), width).to(found.options());
+    if (!places_.defined() || places_.size(0) != tokens.size(1))
+      places_ = sinusoidal_positions(tokens.size(1), width).to(found.options());
+    const at::Tensor position = shared_.tp.own_tokens(
+        at::arange(tokens.size(1), tokens.options()).repeat({tokens.size(0)}));
     const at::Tensor x =
-        (found * std::sqrt(static_cast<double>(width))).view({-1, tokens.size(1), width}) + places;
-    return dropout(x.view({-1, width}), dropout_, batch.rows, shared_.tp);
+        found * std::sqrt(static_cast<double>(width)) + places_.index_select(0, position);
+    return dropout(x, dropout_, batch.rows, shared_.tp);
   }
 
  private:
   const Shared& shared_;
   Parameter& table_;
   const DropoutPlace dropout_;
+  at::Tensor places_;  // of the last length, which a run does not change
 };
 
 // Residual connection, dropout and norm around a layer.
@@ -160,7 +163,7 @@ class TransformerStage : public Stage {
   TransformerStage(std::string name, const Shared& shared, const std::string& prefix)
       : Stage(std::move(name), shared.tp.size(), shared.tp.rank()),
         shared_(shared),
-        layers_(table_, prefix, shared.config.initializer_range) {}
+        layers_(table_, prefix, shared.config.initializer_range, shared.tp.sequence_parallel()) {}
 
  protected:
   // The embedding or output matrix `name`, or the one that all uses share.
@@ -191,7 +194,7 @@ class SourceStage : public TransformerStage {
 
  private:
   Parameter& embed_tokens_;
-  const Embedding embed_;
+  Embedding embed_;
 };
 
 class EncoderStage : public TransformerStage {
@@ -238,7 +241,7 @@ class TargetStage : public TransformerStage {
  private:
   const BiasedTable::Norm norm_;
   Parameter& embed_tokens_;
-  const Embedding embed_;
+  Embedding embed_;
 };
 
 class DecoderStage : public TransformerStage {
@@ -315,8 +318,6 @@ at::Tensor sinusoidal_positions(int64_t count, int64_t width) {
 std::vector<std::unique_ptr<Stage>> make_transformer(const TransformerConfig& config, Mesh& mesh,
                                                      const ModelOptions& options) {
   const Shared shared{config, TensorParallel(mesh, options.tensor_parallel), options};
-  if (shared.tp.sequence_parallel())
-    fail("models", "transformer: sequence_parallel; its layers take whole samples");
   std::vector<std::unique_ptr<Stage>> stages;
   auto source = std::make_unique<SourceStage>(shared);
   Parameter* tied = config.tie_word_embeddings ? &source->embed_tokens() : nullptr;

@@ -51,7 +51,8 @@ struct TransformerConfig {
 // Tensor parallelism T: q, k, v and linear1 by output rows (heads), out_proj and linear2 by input
 // columns, embeddings and output by vocabulary; norms and the biases after a sum are whole on every
 // rank. Parameters are named as in torch.nn.Transformer, with in_proj cut into q_proj, k_proj and
-// v_proj. Sequence parallelism is not split here: Error if the options ask for it.
+// v_proj. Under sequence parallelism T divides both B*S' and B*S; memory, too, lies split between
+// the decoder's layers, and each gathers it for its keys and values.
 std::vector<std::unique_ptr<Stage>> make_transformer(const TransformerConfig& config, Mesh& mesh,
                                                      const ModelOptions& options);
 

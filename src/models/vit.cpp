@@ -2,12 +2,12 @@
 
 #include <ATen/ATen.h>
 
-#include "base/error.h"
 #include "models/layers/biased.h"
 #include "models/layers/dropout.h"
 #include "models/layers/layer_norm.h"
 #include "models/layers/masked_attention.h"
 #include "models/vocab_head.h"
+#include "parallel/tensor_parallel/first_tokens.h"
 
 namespace tessera {
 namespace {
@@ -20,7 +20,7 @@ class PatchStage : public Stage {
         tp_(tp),
         activations_(options.activations),
         dropout_(c.hidden_dropout, options.seed, "vit.embeddings"),
-        layers_(table_, "vit.embeddings.", c.initializer_range),
+        layers_(table_, "vit.embeddings.", c.initializer_range, tp.sequence_parallel()),
         cls_token_(layers_.matrix("cls_token", {1, 1, c.hidden_size}, Placement::replicate())),
         positions_(layers_.matrix("position_embeddings", {1, c.num_patches() + 1, c.hidden_size},
                                   Placement::replicate())),
@@ -31,27 +31,32 @@ class PatchStage : public Stage {
                                         Placement::replicate(), 0.0)) {}
 
   TensorList forward(const TensorList&, const MicroBatch& batch) override {
-    const int64_t b = batch.images.size(0), width = config_.hidden_size;
+    const int64_t width = config_.hidden_size, length = config_.num_patches() + 1;
+    const at::Tensor position =
+        tp_.own_tokens(at::arange(length, batch.targets.options()).repeat({batch.images.size(0)}));
     // A convolution whose windows do not overlap is a matrix product.
     const at::Tensor w = projection_.value.reshape({width, -1});
     const at::Tensor y =
-        at::linear(patches(batch.images.to(w.scalar_type())), w, projection_bias_.value);
-    const at::Tensor tokens = at::cat({cls_token_.value.expand({b, 1, width}).to(y.scalar_type()),
-                                       y.view({b, -1, width})},
-                                      1) +
-                              positions_.value;
-    return {dropout(tokens.to(activations_).reshape({-1, width}), dropout_, batch.rows, tp_)};
+        at::linear(tp_.own_tokens(patches(batch.images, w.options())), w) + projection_bias_.value;
+    const at::Tensor tokens =
+        at::where(position.unsqueeze(1) == 0, cls_token_.value.view({1, width}), y) +
+        positions_.value.view({length, width}).index_select(0, position);
+    return {dropout(tokens.to(activations_), dropout_, batch.rows, tp_)};
   }
 
   bool backward_reads_parameters() const override { return false; }
 
  private:
-  // [B, C, H, W] -> [B*P, C * patch * patch], patches row by row.
-  at::Tensor patches(const at::Tensor& images) const {
-    const int64_t p = config_.patch_size, n = config_.image_size / p;
-    return images.view({images.size(0), config_.num_channels, n, p, n, p})
-        .permute({0, 2, 4, 1, 3, 5})
-        .reshape({images.size(0) * n * n, config_.num_channels * p * p});
+  // [B, C, H, W] -> [B*(P+1), C * patch * patch]: zeros in the class token's place, then the
+  // patches row by row.
+  at::Tensor patches(const at::Tensor& images, const at::TensorOptions& options) const {
+    const int64_t b = images.size(0), c = config_.num_channels, p = config_.patch_size;
+    const int64_t n = config_.image_size / p;
+    const at::Tensor tokens = at::zeros({b, n * n + 1, c * p * p}, options.requires_grad(false));
+    tokens.narrow(1, 1, n * n)
+        .view({b, n, n, c, p, p})
+        .copy_(images.view({b, c, n, p, n, p}).permute({0, 2, 4, 1, 3, 5}));
+    return tokens.view({b * (n * n + 1), c * p * p});
   }
 
   const VitConfig config_;
@@ -76,7 +81,7 @@ class BlockStage : public Stage {
         selective_recompute_(options.selective_recompute),
         attention_dropout_(c.hidden_dropout, options.seed, prefix_ + "attention.output"),
         output_dropout_(c.hidden_dropout, options.seed, prefix_ + "output"),
-        layers_(table_, prefix_, c.initializer_range),
+        layers_(table_, prefix_, c.initializer_range, tp.sequence_parallel()),
         layernorm_before_(layers_.norm("layernorm_before", c.hidden_size)),
         qkv_(layers_.columns(
             {"attention.attention.query", "attention.attention.key", "attention.attention.value"},
@@ -127,7 +132,8 @@ class ClassifierStage : public Stage {
   ClassifierStage(const VitConfig& c, const TensorParallel& tp)
       : Stage("head", tp.size(), tp.rank()),
         config_(c),
-        tp_(tp),
+        tokens_(tp),
+        tp_(tp.with_all_tokens()),
         layers_(table_, "", c.initializer_range),
         layernorm_(layers_.norm("vit.layernorm", c.hidden_size)),
         classifier_(layers_.matrix("classifier.weight", {c.num_labels, c.hidden_size},
@@ -136,17 +142,20 @@ class ClassifierStage : public Stage {
             layers_.vector("classifier.bias", c.num_labels, Placement::uneven_shard(0), 0.0)) {}
 
   TensorList forward(const TensorList& inputs, const MicroBatch& batch) override {
-    // The other tokens have no part in the class.
-    const at::Tensor x =
-        inputs[0].view({batch.images.size(0), -1, config_.hidden_size}).select(1, 0).contiguous();
+    const at::Tensor x = first_tokens(inputs[0], batch.images.size(0), tokens_);
     const auto norm = layernorm_.values();
     const at::Tensor y = layer_norm(x, norm.weight, norm.bias, config_.layer_norm_eps).y;
     return vocab_head_scores(y, classifier_, batch, tp_, weight_of(classifier_bias_));
   }
 
+  int64_t logits_bytes(int64_t images) const override {
+    return vocab_head_bytes(classifier_, images, tp_);
+  }
+
  private:
   const VitConfig config_;
-  const TensorParallel tp_;
+  const TensorParallel tokens_;  // between the blocks
+  const TensorParallel tp_;      // from the class tokens on
   const BiasedTable layers_;
   const BiasedTable::Norm layernorm_;
   Parameter& classifier_;
@@ -158,8 +167,6 @@ class ClassifierStage : public Stage {
 std::vector<std::unique_ptr<Stage>> make_vit(const VitConfig& config, Mesh& mesh,
                                              const ModelOptions& options) {
   const TensorParallel tp(mesh, options.tensor_parallel);
-  if (tp.sequence_parallel())
-    fail("models", "vit: sequence_parallel; its layers take whole samples");
   std::vector<std::unique_ptr<Stage>> stages;
   stages.push_back(std::make_unique<PatchStage>(config, tp, options));
   for (int64_t i = 0; i < config.num_hidden_layers; ++i)

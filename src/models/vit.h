@@ -44,7 +44,8 @@ struct VitConfig {
 //
 // Tensor parallelism T: query, key, value, intermediate by output rows (heads), the two outputs by
 // input columns, the classifier by classes; embeddings, norms and the outputs' biases are whole on
-// every rank. Sequence parallelism is not split here: Error if the options ask for it.
+// every rank. Under sequence parallelism each embeds its own tokens (their number, B*(P+1), divides
+// by T) and the class tokens are collected before the head.
 //
 // Dropout, in a micro-batch that names its rows: on embeddings and on what the two layers of a
 // block add.

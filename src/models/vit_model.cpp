@@ -19,6 +19,7 @@ class VitModel : public Model {
     return {.kind = DataKind::kImages,
             .vocab_size = 0,
             .image_shape = {c_.num_channels, c_.image_size, c_.image_size},
+            .image_tokens = c_.num_patches() + 1,
             .num_labels = c_.num_labels};
   }
 

@@ -19,7 +19,7 @@ TensorList vocab_head_scores(const at::Tensor& y, const Parameter& head, const M
   const at::Tensor loss = vocab_head_loss(y, head, batch, tp, bias);
   if (at::GradMode::is_enabled()) return {loss};
   return scores(loss,
-                vocab_parallel_argmax(y, head.value, bias.value, head.box.offset[0], tp.group()),
+                vocab_parallel_argmax(tp.gather(y), head.value, bias.value, head.box.offset[0], tp.group()),
                 batch);
 }
 

@@ -1,7 +1,9 @@
 // ViT and the encoder-decoder against transformers and torch.nn.Transformer on the same weights
 // (data/vit, data/transformer*, written by make_encoder_golden.py): loss, log-probabilities of
-// every class and every gradient, on 1, 2 and 4 tensor-parallel ranks.
+// every class and every gradient, on 1, 2 and 4 tensor-parallel ranks, with and without sequence
+// parallelism.
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -43,11 +45,29 @@ void expect_golden(const std::string& folder, const std::string& type) {
   const at::Tensor expected = given["log_probabilities"];
   double largest = 0.0;
   for (const auto& entry : grads) largest = std::max(largest, entry.second.norm().item<double>());
-  for (const int tp : {1, 2, 4}) {
-    for (const bool recompute : {false, true}) {
-      on_tp_ranks(tp, [&](Mesh& mesh) {
+  struct Case {
+    int tp;
+    bool sequence_parallel;
+    bool recompute;
+  };
+  for (const Case c : {Case{1, false, false},
+                       {1, false, true},
+                       {2, false, false},
+                       {2, true, false},
+                       {2, true, true},
+                       {4, false, true},
+                       {4, false, false},
+                       {4, true, false},
+                       {4, true, true}}) {
+    for (const auto overlap : {TpOverlap::kBackward, TpOverlap::kRing}) {
+      if (overlap == TpOverlap::kRing && !c.sequence_parallel) continue;
+      on_tp_ranks(c.tp, [&](Mesh& mesh) {
+        const std::string label =
+            fmt::format(", tp {}, sequence parallel {}, recompute {}, ring {}", c.tp,
+                        c.sequence_parallel, c.recompute, overlap == TpOverlap::kRing);
         ModelOptions options;
-        options.selective_recompute = recompute;
+        options.selective_recompute = c.recompute;
+        options.tensor_parallel = {.sequence_parallel = c.sequence_parallel, .overlap = overlap};
         size_t found = 0;  // each comes from the file once
         StageChain chain(model->make_stages(/*seq_len=*/0, mesh, options),
                          [&](const ParameterSpec& spec) {
@@ -58,25 +78,26 @@ void expect_golden(const std::string& folder, const std::string& type) {
                          });
         EXPECT_EQ(found, weights.size());
         const double loss = given["loss"].item<double>();
-        EXPECT_NEAR(chain.forward_backward(batch, recompute), loss, kTolerance * loss);
+        EXPECT_NEAR(chain.forward_backward(batch, c.recompute), loss, kTolerance * loss) << label;
+        chain.sum_partial_gradients(mesh);
         for (auto& stage : chain.stages())
           for (const Parameter& p : stage->table().parameters()) {
             const double error =
                 (p.grad - part_of(grads.at(p.spec.name), p.box)).norm().item<double>();
-            EXPECT_LE(error, kTolerance * largest) << p.spec.name << " at tp " << tp;
+            EXPECT_LE(error, kTolerance * largest) << p.spec.name << label;
           }
-        if (recompute) return;
+        if (c.recompute) return;
         // At places that count: what padding predicts differs, and has no part in anything.
         const at::Tensor counts = (batch.weights != 0).view({-1, 1});
         const at::Tensor logs = chain.log_probabilities(batch, expected.size(1)) * counts;
         EXPECT_LE((logs - expected * counts).abs().max().item<double>(),
                   kTolerance * expected.abs().max().item<double>())
-            << "tp " << tp;
+            << label;
         // What evaluation counts follows from them.
         const at::Tensor right =
             (expected.argmax(1).view_as(batch.targets) == batch.targets) & (batch.weights != 0);
-        EXPECT_EQ(chain.evaluate(batch)[kRightTargets].item<int64_t>(),
-                  right.sum().item<int64_t>());
+        EXPECT_EQ(chain.evaluate(batch)[kRightTargets].item<int64_t>(), right.sum().item<int64_t>())
+            << label;
       });
     }
   }

@@ -53,13 +53,14 @@ def vit_file_name(name: str) -> str:
 
 
 def make_vit(folder: Path) -> None:
-    sizes = {"image_size": 8, "patch_size": 4, "num_channels": 2, "hidden_size": 32, "intermediate_size": 48,
+    # 6 images of 10 tokens: 4 ranks hold one and a half each under sequence parallelism.
+    sizes = {"image_size": 12, "patch_size": 4, "num_channels": 2, "hidden_size": 32, "intermediate_size": 48,
              "num_hidden_layers": 2, "num_attention_heads": 4, "layer_norm_eps": 1e-12}
     model = ViTForImageClassification(ViTConfig(**sizes, num_labels=10, hidden_act="gelu"))
     randomise(model, 1)
-    images = torch.randn(3, 2, 8, 8, generator=torch.Generator().manual_seed(2))
-    targets = torch.tensor([3, 9, 0])
-    weights = torch.tensor([0.5, 0.25, 0.25])
+    images = torch.randn(6, 2, 12, 12, generator=torch.Generator().manual_seed(2))
+    targets = torch.tensor([3, 9, 0, 5, 1, 3])
+    weights = torch.tensor([0.25, 0.125, 0.25, 0.125, 0.125, 0.125])
     logits = model(pixel_values=images).logits
     loss = (F.cross_entropy(logits, targets, reduction="none") * weights).sum()
     loss.backward()
@@ -130,9 +131,11 @@ def make_seq2seq(folder: Path, **changes: object) -> None:
     model = Seq2Seq(config)
     randomise(model, 3)
     model.train()  # in evaluation PyTorch takes another path for padded rows; there is no dropout
-    source = torch.tensor([[3, 4, 5, 6, 7, EOS], [8, 9, EOS, PAD, PAD, PAD], [10, 11, 12, 13, EOS, PAD]])
-    tokens = torch.tensor([[BOS, 7, 6, 5, 4], [BOS, 9, 8, PAD, PAD], [BOS, 13, 12, 11, PAD]])
-    targets = torch.tensor([[7, 6, 5, 4, EOS], [9, 8, EOS, PAD, PAD], [13, 12, 11, EOS, PAD]])
+    # 3 x 8 and 3 x 4 tokens: 4 ranks hold parts of samples under sequence parallelism.
+    source = torch.tensor([[3, 4, 5, 6, 7, 14, 15, EOS], [8, 9, EOS, PAD, PAD, PAD, PAD, PAD],
+                           [10, 11, 12, 13, EOS, PAD, PAD, PAD]])
+    tokens = torch.tensor([[BOS, 7, 6, 5], [BOS, 9, 8, PAD], [BOS, 13, PAD, PAD]])
+    targets = torch.tensor([[7, 6, 5, EOS], [9, 8, EOS, PAD], [13, EOS, PAD, PAD]])
     weights = (targets != PAD).float() / (targets != PAD).sum()
     logits = model(source, tokens)
     loss = (F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none") * weights.flatten()).sum()

@@ -114,10 +114,17 @@ Config pairs_config(const TemporaryFolder& folder, const std::vector<std::string
 }
 
 TinyRun run_on(Config config, const TemporaryFolder& folder, int dp, int tp) {
-  config.run.dir = folder / ("run-" + std::to_string(dp) + std::to_string(tp));
+  config.run.dir = folder / ("run-" + std::to_string(dp) + std::to_string(tp) +
+                             (config.parallel.sequence_parallel ? "s" : ""));
   config.parallel.dp_shard = dp;
   config.parallel.tp = tp;
   return run(config);
+}
+
+Config sequence_parallel(Config config) {
+  config.parallel.sequence_parallel = true;
+  config.parallel.tp_overlap = TpOverlap::kRing;
+  return config;
 }
 
 // E04, E05: the last batch is not whole, ranks fill up, and each sample counts once.
@@ -193,8 +200,10 @@ TEST(VitRun, IsTheSameOnEveryMesh) {
   ASSERT_EQ(reference.evals.size(), 2U);
   EXPECT_EQ(reference.evals[1].at("eval_samples"), 67);
   EXPECT_EQ(reference.evals[1].at("eval_tokens"), 67);
-  for (const auto& [dp, tp] : {std::pair{4, 1}, {1, 2}, {2, 2}, {1, 4}})
+  for (const auto& [dp, tp] : {std::pair{4, 1}, {1, 2}, {2, 2}, {1, 4}}) {
     expect_same(run_on(config, folder, dp, tp), reference, false);
+    if (tp > 1) expect_same(run_on(sequence_parallel(config), folder, dp, tp), reference, false);
+  }
 }
 
 // Flips and dropout follow the place in the run: a run in two parts is the run in one.
@@ -262,8 +271,10 @@ TEST(TransformerRun, IsTheSameOnEveryMesh) {
       folder, {"training.steps=5", "schedule.warmup_steps=2", "training.global_batch_size=29",
                "eval.every=5", "model.tie_word_embeddings=true", "model.hidden_dropout=0.1"});
   const TinyRun reference = run_on(config, folder, 1, 1);
-  for (const auto& [dp, tp] : {std::pair{4, 1}, {1, 2}, {2, 2}, {1, 4}})
+  for (const auto& [dp, tp] : {std::pair{4, 1}, {1, 2}, {2, 2}, {1, 4}}) {
     expect_same(run_on(config, folder, dp, tp), reference, true);
+    if (tp > 1) expect_same(run_on(sequence_parallel(config), folder, dp, tp), reference, true);
+  }
 }
 
 TEST(TransformerRun, RecomputeWithDropoutChangesNoBit) {
@@ -293,9 +304,20 @@ TEST(EncoderConfig, RefusesWhatDoesNotGoTogether) {
   EXPECT_NE(message([&] { vit_config(folder, {"parallel.tp=3"}); }).find("num_attention_heads 4"),
             std::string::npos);
   EXPECT_NE(message([&] {
-              vit_config(folder, {"parallel.tp=2", "parallel.sequence_parallel=true"});
-            }).find("model.type vit take whole samples"),
+              vit_config(folder, {"parallel.tp=4", "parallel.sequence_parallel=true",
+                                  "training.micro_batch_size=6"});
+            })
+                .find("micro-batch, training.micro_batch_size 6 x tokens of an image 5 = 30; a "
+                      "multiple of 4 as micro_batch_size would do"),
             std::string::npos);
+  EXPECT_NE(
+      message([&] {
+        pairs_config(folder, {"parallel.tp=4", "parallel.sequence_parallel=true",
+                              "training.micro_batch_size=2"});
+      })
+          .find("micro-batch, training.micro_batch_size 2 x data.target_len 5 = 10; a multiple "
+                "of 4 as micro_batch_size would do, or a data.target_len of 6"),
+      std::string::npos);
   EXPECT_NE(message([&] {
               vit_config(folder, {"data.mean=[0.5, 0.5]"});
             }).find("data.mean: 2 numbers; must be one for each of the 1 channels"),

@@ -41,6 +41,12 @@ at::Tensor PendingTensor::get() {
   return tensor_;
 }
 
+TensorParallel TensorParallel::with_all_tokens() const {
+  TensorParallel all = *this;
+  all.options_.sequence_parallel = false;
+  return all;
+}
+
 void TensorParallel::wait(Work& work) const {
   wait_for(work, options_.time);
 }

@@ -74,6 +74,8 @@ class TensorParallel {
   int size() const { return group_->size(); }
   int rank() const { return group_->rank(); }
   bool sequence_parallel() const { return options_.sequence_parallel && size() > 1; }
+  // The same group for layers at which every rank holds all tokens.
+  TensorParallel with_all_tokens() const;
 
   // Whether linear layers communicate in chunks.
   bool rings() const { return options_.overlap == TpOverlap::kRing && sequence_parallel(); }
