@@ -1,4 +1,4 @@
-// Causal softmax with counted dropout masks, forward and backward.
+// Softmax of attention with counted dropout masks, forward and backward.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -22,17 +22,22 @@ HWY_BEFORE_NAMESPACE();
 namespace tessera::kernels::HWY_NAMESPACE {
 namespace {
 
-// Calls body(first, count, factors) for the groups of keys that row `r` reads.
+// How many of `width` keys row `r` reads.
+HWY_INLINE int64_t keys_of(const AttentionRows& rows, int64_t r, int64_t width) {
+  return rows.causal ? rows.first_query + r % rows.queries + 1 : width;
+}
+
+// Calls body(first, count, factors) for the groups of the `keys` that row `r` reads.
 template <typename W, typename Body>
 HWY_INLINE void for_groups(const AttentionRows& rows, const DropoutRate& rate, int64_t r,
-                           Body body) {
+                           int64_t keys, Body body) {
   HWY_ALIGN W factors[kDropoutGroup];
   const int64_t query = rows.first_query + r % rows.queries;
   const uint64_t key = rows.head_keys[r / rows.queries];
-  for (int64_t first = 0; first <= query; first += kDropoutGroup) {
+  for (int64_t first = 0; first < keys; first += kDropoutGroup) {
     dropout_factors(key, static_cast<uint64_t>(rows.row), static_cast<uint32_t>(query),
                     first / kDropoutGroup, rate.threshold, static_cast<W>(rate.scale), factors);
-    body(first, std::min(kDropoutGroup, query + 1 - first), static_cast<const W*>(factors));
+    body(first, std::min(kDropoutGroup, keys - first), static_cast<const W*>(factors));
   }
 }
 
@@ -48,7 +53,7 @@ void softmax_rows(W* scores, const AttentionRows& rows, const DropoutRate& rate,
   const W factor = static_cast<W>(rows.scale);
   for (int64_t r = begin; r < end; ++r) {
     W* s = scores + r * width;
-    const int64_t keys = rows.first_query + r % rows.queries + 1;
+    const int64_t keys = keys_of(rows, r, width);
     const int64_t whole = keys - keys % static_cast<int64_t>(hn::Lanes(d));
     const auto low = hn::Set(d, -std::numeric_limits<W>::infinity());
     hn::Vec<LanesOf<W>> maxima[4] = {low, low, low, low};
@@ -74,12 +79,13 @@ void softmax_rows(W* scores, const AttentionRows& rows, const DropoutRate& rate,
     }
     logsumexp[r] = factor * row_max + std::log(sum);
     const auto inverse = hn::Set(d, 1 / sum);
-    for_groups<W>(rows, rate, r, [&](int64_t first, int64_t count, const W* kept) TESSERA_BODY {
-      for_lanes<1>(d, 0, count, [&](int64_t i, auto part, int) TESSERA_BODY {
-        const auto p = hn::Mul(load(d, s + first + i, part), inverse);
-        store(d, hn::Mul(p, load(d, kept + i, part)), s + first + i, part);
-      });
-    });
+    for_groups<W>(rows, rate, r, keys,
+                  [&](int64_t first, int64_t count, const W* kept) TESSERA_BODY {
+                    for_lanes<1>(d, 0, count, [&](int64_t i, auto part, int) TESSERA_BODY {
+                      const auto p = hn::Mul(load(d, s + first + i, part), inverse);
+                      store(d, hn::Mul(p, load(d, kept + i, part)), s + first + i, part);
+                    });
+                  });
     zero_rest(s, keys, width);
   }
 }
@@ -95,16 +101,18 @@ void backward_rows(W* scores, W* grad, const AttentionRows& rows, const DropoutR
     W* g = grad + r * width;
     const auto shifts = hn::Set(d, logsumexp[r]);
     const auto deltas = hn::Set(d, delta[r]);
-    for_groups<W>(rows, rate, r, [&](int64_t first, int64_t count, const W* kept) TESSERA_BODY {
-      for_lanes<1>(d, 0, count, [&](int64_t i, auto part, int) TESSERA_BODY {
-        const auto p = exp_lanes(d, hn::Sub(hn::Mul(scales, load(d, s + first + i, part)), shifts));
-        const auto f = load(d, kept + i, part);
-        const auto dp = hn::Sub(hn::Mul(f, load(d, g + first + i, part)), deltas);
-        store(d, hn::Mul(p, f), s + first + i, part);
-        store(d, hn::Mul(scales, hn::Mul(p, dp)), g + first + i, part);
-      });
-    });
-    const int64_t keys = rows.first_query + r % rows.queries + 1;
+    const int64_t keys = keys_of(rows, r, width);
+    for_groups<W>(
+        rows, rate, r, keys, [&](int64_t first, int64_t count, const W* kept) TESSERA_BODY {
+          for_lanes<1>(d, 0, count, [&](int64_t i, auto part, int) TESSERA_BODY {
+            const auto p =
+                exp_lanes(d, hn::Sub(hn::Mul(scales, load(d, s + first + i, part)), shifts));
+            const auto f = load(d, kept + i, part);
+            const auto dp = hn::Sub(hn::Mul(f, load(d, g + first + i, part)), deltas);
+            store(d, hn::Mul(p, f), s + first + i, part);
+            store(d, hn::Mul(scales, hn::Mul(p, dp)), g + first + i, part);
+          });
+        });
     zero_rest(s, keys, width);
     zero_rest(g, keys, width);
   }
@@ -150,10 +158,10 @@ void check_rows(const char* kernel, const at::Tensor& scores, const AttentionRow
     check_dtype(kernel, number, scores.scalar_type());
   }
   if (rows.queries < 1 || rows.first_query < 0 || scores.size(0) % rows.queries != 0 ||
-      rows.first_query + rows.queries > scores.size(1))
+      scores.size(1) < 1 || (rows.causal && rows.first_query + rows.queries > scores.size(1)))
     fail("kernels",
          "{}: queries {} to {} in {} rows of {} keys; each head has as many rows as queries, and a "
-         "query reads the keys up to its own",
+         "causal query reads the keys up to its own",
          kernel, rows.first_query, rows.first_query + rows.queries, scores.size(0), scores.size(1));
 }
 

@@ -31,10 +31,11 @@ void dropout(const at::Tensor& x, const DropoutTokens& tokens, const DropoutRate
              uint64_t key, const at::Tensor& y);
 
 // Query rows of some heads that read the same keys: row r of a tensor is query first_query + r %
-// queries of head r / queries, and reads keys 0 .. its own position.
+// queries of head r / queries, and reads all keys, or if causal keys 0 .. its own position.
 struct AttentionRows {
   int64_t queries;
   int64_t first_query;
+  bool causal;
   double scale;               // of the scores
   int64_t row;                // of the run
   const uint64_t* head_keys;  // of the masks, one a head

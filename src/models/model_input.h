@@ -13,7 +13,7 @@ struct ModelInput {
   int64_t vocab_size = 0;  // tokens, pairs: ids are below it
   // Images alone.
   std::array<int64_t, 3> image_shape = {};  // channels, height, width
-  int64_t image_tokens = 0;  // between the layers
+  int64_t image_tokens = 0;                 // between the layers
   int64_t num_labels = 0;
 };
 

@@ -20,8 +20,14 @@ struct Shared {
   TensorParallel tp;
   ModelOptions options;
 
-  HeadShape heads(int64_t batch) const {
-    return {batch, config.nhead / tp.size(), config.head_dim()};
+  HeadShape heads(const MicroBatch& batch) const {
+    return {batch.tokens.size(0), config.nhead / tp.size(), config.head_dim()};
+  }
+  DropoutPlace attention_place(const std::string& name) const {
+    return {config.attention_dropout, options.seed, name};
+  }
+  AttentionDropout attention_dropout(const DropoutPlace& place, const MicroBatch& batch) const {
+    return {place, tp.rank() * (config.nhead / tp.size()), batch.rows};
   }
   Recipe or_kept(const Recipe& recipe) const {
     return options.selective_recompute ? recipe : Recipe();
@@ -90,30 +96,34 @@ class Sublayer {
 
 class SelfAttention {
  public:
-  SelfAttention(const Shared& shared, const BiasedTable& layers)
+  SelfAttention(const Shared& shared, const BiasedTable& layers, const std::string& prefix)
       : shared_(shared),
+        dropout_(shared.attention_place(prefix + "self_attn")),
         in_proj_(layers.columns({"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"},
                                 shared.config.d_model, shared.config.d_model)),
         out_proj_(layers.rows("self_attn.out_proj", shared.config.d_model, shared.config.d_model)) {
   }
 
-  at::Tensor operator()(const at::Tensor& y, const Recipe& make_y, int64_t batch,
+  at::Tensor operator()(const at::Tensor& y, const Recipe& make_y, const MicroBatch& batch,
                         const AttentionMask& mask) const {
     const auto in = in_proj_.values(), out = out_proj_.values();
     const at::Tensor qkv = column_parallel_linear(y, in.weight, shared_.tp, make_y, in.bias);
-    return row_parallel_linear(self_attention(qkv, shared_.heads(batch), mask), out.weight,
-                               shared_.tp, {}, out.bias);
+    const at::Tensor read =
+        self_attention(qkv, shared_.heads(batch), mask, shared_.attention_dropout(dropout_, batch));
+    return row_parallel_linear(read, out.weight, shared_.tp, {}, out.bias);
   }
 
  private:
   const Shared& shared_;
+  const DropoutPlace dropout_;
   const BiasedTable::Linear in_proj_, out_proj_;
 };
 
 class CrossAttention {
  public:
-  CrossAttention(const Shared& shared, const BiasedTable& layers)
+  CrossAttention(const Shared& shared, const BiasedTable& layers, const std::string& prefix)
       : shared_(shared),
+        dropout_(shared.attention_place(prefix + "multihead_attn")),
         q_proj_(layers.columns({"multihead_attn.q_proj"}, shared.config.d_model,
                                shared.config.d_model)),
         kv_proj_(layers.columns({"multihead_attn.k_proj", "multihead_attn.v_proj"},
@@ -128,12 +138,14 @@ class CrossAttention {
     const at::Tensor kv =
         column_parallel_linear(memory, kv_proj.weight, shared_.tp, {}, kv_proj.bias);
     const AttentionMask mask{.causal = false, .key_lengths = batch.source_lengths};
-    return row_parallel_linear(cross_attention(q, kv, shared_.heads(batch.source.size(0)), mask),
-                               out.weight, shared_.tp, {}, out.bias);
+    const at::Tensor read = cross_attention(q, kv, shared_.heads(batch), mask,
+                                            shared_.attention_dropout(dropout_, batch));
+    return row_parallel_linear(read, out.weight, shared_.tp, {}, out.bias);
   }
 
  private:
   const Shared& shared_;
+  const DropoutPlace dropout_;
   const BiasedTable::Linear q_proj_, kv_proj_, out_proj_;
 };
 
@@ -205,7 +217,7 @@ class EncoderStage : public TransformerStage {
   TensorList forward(const TensorList& inputs, const MicroBatch& batch) override {
     const AttentionMask mask{.causal = false, .key_lengths = batch.source_lengths};
     const at::Tensor x = first_(inputs[0], batch, [&](const at::Tensor& y, const Recipe& make_y) {
-      return self_attn_(y, make_y, batch.source.size(0), mask);
+      return self_attn_(y, make_y, batch, mask);
     });
     return {second_(x, batch, feed_forward_)};
   }
@@ -213,7 +225,7 @@ class EncoderStage : public TransformerStage {
  private:
   EncoderStage(const Shared& shared, int64_t index, const std::string& prefix)
       : TransformerStage("encoder layer " + std::to_string(index), shared, prefix),
-        self_attn_(shared_, layers_),
+        self_attn_(shared_, layers_, prefix),
         feed_forward_(shared_, layers_),
         first_(shared_, layers_, prefix, 1),
         second_(shared_, layers_, prefix, 2) {}
@@ -252,7 +264,7 @@ class DecoderStage : public TransformerStage {
   TensorList forward(const TensorList& inputs, const MicroBatch& batch) override {
     const at::Tensor& memory = inputs[1];
     at::Tensor x = first_(inputs[0], batch, [&](const at::Tensor& y, const Recipe& make_y) {
-      return self_attn_(y, make_y, batch.tokens.size(0), {.causal = true, .key_lengths = {}});
+      return self_attn_(y, make_y, batch, {.causal = true, .key_lengths = {}});
     });
     x = second_(x, batch, [&](const at::Tensor& y, const Recipe& make_y) {
       return multihead_attn_(y, make_y, memory, batch);
@@ -263,8 +275,8 @@ class DecoderStage : public TransformerStage {
  private:
   DecoderStage(const Shared& shared, int64_t index, const std::string& prefix)
       : TransformerStage("decoder layer " + std::to_string(index), shared, prefix),
-        self_attn_(shared_, layers_),
-        multihead_attn_(shared_, layers_),
+        self_attn_(shared_, layers_, prefix),
+        multihead_attn_(shared_, layers_, prefix),
         feed_forward_(shared_, layers_),
         first_(shared_, layers_, prefix, 1),
         second_(shared_, layers_, prefix, 2),

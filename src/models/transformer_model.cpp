@@ -118,6 +118,12 @@ std::vector<Field> TransformerModel::fields() {
        kMathematics,
        "Part of the embeddings, and of what each sublayer adds, that is dropped in training.",
        {"dropout"}},
+      {"attention_dropout",
+       RealValue{&c_.attention_dropout, kRate},
+       false,
+       kMathematics,
+       "Part of attention's probabilities that is dropped in training.",
+       {"attn_dropout"}},
   };
 }
 
@@ -153,6 +159,7 @@ void TransformerModel::read_hf_config(const HfConfig& hf) {
   c_.tie_word_embeddings = hf.flag_or("tie_word_embeddings", false);
   c_.initializer_range = hf.number_or("initializer_range", 0.02);
   c_.hidden_dropout = hf.rate_or("hidden_dropout", 0.0);
+  c_.attention_dropout = hf.rate_or("attention_dropout", 0.0);
 }
 
 nlohmann::json TransformerModel::hf_config(int64_t) const {
@@ -168,7 +175,8 @@ nlohmann::json TransformerModel::hf_config(int64_t) const {
           {"layer_norm_eps", c_.layer_norm_eps},
           {"tie_word_embeddings", c_.tie_word_embeddings},
           {"initializer_range", c_.initializer_range},
-          {"hidden_dropout", c_.hidden_dropout}};
+          {"hidden_dropout", c_.hidden_dropout},
+          {"attention_dropout", c_.attention_dropout}};
 }
 
 }  // namespace

@@ -79,6 +79,7 @@ class BlockStage : public Stage {
         prefix_("vit.encoder.layer." + std::to_string(index) + "."),
         tp_(tp),
         selective_recompute_(options.selective_recompute),
+        probabilities_dropout_(c.attention_dropout, options.seed, prefix_ + "attention.attention"),
         attention_dropout_(c.hidden_dropout, options.seed, prefix_ + "attention.output"),
         output_dropout_(c.hidden_dropout, options.seed, prefix_ + "output"),
         layers_(table_, prefix_, c.initializer_range, tp.sequence_parallel()),
@@ -99,9 +100,9 @@ class BlockStage : public Stage {
 
     const auto [x, y, make_y] = layer_norm(inputs[0], before.weight, before.bias, eps);
     at::Tensor out = column_parallel_linear(y, qkv.weight, tp_, or_kept(make_y), qkv.bias);
-    out = self_attention(
-        out, {batch.images.size(0), config_.num_attention_heads / tp_.size(), config_.head_dim()},
-        {});
+    const int64_t heads = config_.num_attention_heads / tp_.size();
+    out = self_attention(out, {batch.images.size(0), heads, config_.head_dim()}, {},
+                         {probabilities_dropout_, tp_.rank() * heads, batch.rows});
     out = row_parallel_linear(out, attention_output.weight, tp_, {}, attention_output.bias);
     out = dropout(out, attention_dropout_, batch.rows, tp_);
     const auto [x2, y2, make_y2] = add_layer_norm(x, out, after.weight, after.bias, eps);
@@ -119,7 +120,7 @@ class BlockStage : public Stage {
   const std::string prefix_;
   const TensorParallel tp_;
   const bool selective_recompute_;
-  const DropoutPlace attention_dropout_, output_dropout_;
+  const DropoutPlace probabilities_dropout_, attention_dropout_, output_dropout_;
   const BiasedTable layers_;
   const BiasedTable::Norm layernorm_before_;
   const BiasedTable::Linear qkv_, attention_output_;

@@ -24,7 +24,8 @@ struct VitConfig {
   bool qkv_bias = true;
   double layer_norm_eps = 1e-12;
   double initializer_range = 0.02;
-  double hidden_dropout = 0.0;  // hidden_dropout_prob there
+  double hidden_dropout = 0.0;     // hidden_dropout_prob there
+  double attention_dropout = 0.0;  // attention_probs_dropout_prob
 
   int64_t head_dim() const { return hidden_size / num_attention_heads; }
   int64_t num_patches() const { return (image_size / patch_size) * (image_size / patch_size); }
@@ -47,8 +48,8 @@ struct VitConfig {
 // every rank. Under sequence parallelism each embeds its own tokens (their number, B*(P+1), divides
 // by T) and the class tokens are collected before the head.
 //
-// Dropout, in a micro-batch that names its rows: on embeddings and on what the two layers of a
-// block add.
+// Dropout, in a micro-batch that names its rows: on embeddings, on what the two layers of a block
+// add, and on attention's probabilities.
 std::vector<std::unique_ptr<Stage>> make_vit(const VitConfig& config, Mesh& mesh,
                                              const ModelOptions& options);
 

@@ -122,6 +122,12 @@ std::vector<Field> VitModel::fields() {
        kMathematics,
        "Part of the embeddings, and of what each layer adds, that is dropped in training.",
        {"hidden_dropout", "dropout"}},
+      {"attention_probs_dropout_prob",
+       RealValue{&c_.attention_dropout, kRate},
+       false,
+       kMathematics,
+       "Part of attention's probabilities that is dropped in training.",
+       {"attention_dropout", "attn_dropout"}},
   };
 }
 
@@ -169,9 +175,7 @@ void VitModel::read_hf_config(const HfConfig& hf) {
   c_.layer_norm_eps = hf.number_or("layer_norm_eps", 1e-12);
   c_.initializer_range = hf.number_or("initializer_range", 0.02);
   c_.hidden_dropout = hf.rate_or("hidden_dropout_prob", 0.0);
-  if (hf.rate_or("attention_probs_dropout_prob", 0.0) != 0.0)
-    hf.refuse("attention_probs_dropout_prob", hf.json()["attention_probs_dropout_prob"],
-              "attention without dropout of its probabilities, 0.0");
+  c_.attention_dropout = hf.rate_or("attention_probs_dropout_prob", 0.0);
 }
 
 nlohmann::json VitModel::hf_config(int64_t) const {
@@ -197,7 +201,7 @@ nlohmann::json VitModel::hf_config(int64_t) const {
           {"layer_norm_eps", c_.layer_norm_eps},
           {"initializer_range", c_.initializer_range},
           {"hidden_dropout_prob", c_.hidden_dropout},
-          {"attention_probs_dropout_prob", 0.0}};
+          {"attention_probs_dropout_prob", c_.attention_dropout}};
 }
 
 }  // namespace

@@ -18,9 +18,10 @@ TensorList vocab_head_scores(const at::Tensor& y, const Parameter& head, const M
                              const TensorParallel& tp, const Weight& bias) {
   const at::Tensor loss = vocab_head_loss(y, head, batch, tp, bias);
   if (at::GradMode::is_enabled()) return {loss};
-  return scores(loss,
-                vocab_parallel_argmax(tp.gather(y), head.value, bias.value, head.box.offset[0], tp.group()),
-                batch);
+  return scores(
+      loss,
+      vocab_parallel_argmax(tp.gather(y), head.value, bias.value, head.box.offset[0], tp.group()),
+      batch);
 }
 
 int64_t vocab_head_bytes(const Parameter& head, int64_t tokens, const TensorParallel& tp) {

@@ -38,7 +38,7 @@ TEST(Check, RefusesCombinations) {
       {{"parallel.tp=4", "parallel.sequence_parallel=true", "training.micro_batch_size=2",
         "data.seq_len=7"},
        {"parallel.sequence_parallel: true", "training.micro_batch_size 2 x data.seq_len 7 = 14",
-        "a multiple of 4 as micro_batch_size", "a seq_len of 8"}},
+        "a multiple of 4 as micro_batch_size", "a data.seq_len of 8"}},
       {{"parallel.tp_overlap=ring"},
        {"parallel.tp_overlap: ring", "set parallel.sequence_parallel: true"}},
       {{"parallel.tp=2", "parallel.sequence_parallel=true", "memory.loss_chunk=3"},

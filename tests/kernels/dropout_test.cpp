@@ -105,31 +105,36 @@ TEST_P(DropoutKernels, SoftmaxIsTheFormulaAndItsGradientAutograds) {
   const std::vector<uint64_t> head_keys = {11, 12};
   for (const auto dtype : {at::kFloat, at::kDouble}) {
     for (const double p : {0.0, 0.3}) {
-      const int64_t queries = 5, first = 66, keys = 80;  // the last keys are read by nobody
+      const int64_t queries = 5, first = 66,
+                    keys = 80;  // if causal, the last keys are read by nobody
       const DropoutRate rate(p);
-      const AttentionRows rows{queries, first, 0.5, 3, head_keys.data()};
-      const auto raw = randn({10, keys}, dtype, 3), dp = randn({10, keys}, dtype);
-      const auto scores = guarded_copy(raw);
-      const auto logsumexp = guarded({10}, dtype);
-      attention_softmax(scores, rows, rate, logsumexp);
+      for (const bool causal : {true, false}) {
+        const AttentionRows rows{queries, first, causal, 0.5, 3, head_keys.data()};
+        const auto raw = randn({10, keys}, dtype, 3), dp = randn({10, keys}, dtype);
+        const auto scores = guarded_copy(raw);
+        const auto logsumexp = guarded({10}, dtype);
+        attention_softmax(scores, rows, rate, logsumexp);
 
-      const auto leaf = raw.to(at::kDouble, false, true).requires_grad_();
-      const auto hidden =
-          at::ones({queries, keys}, at::kBool).tril(first).logical_not().repeat({2, 1});
-      const auto scaled = (leaf * 0.5).masked_fill(hidden, -INFINITY);
-      const auto f = at::cat(
-          {factors(11, 3, first, queries, keys, rate), factors(12, 3, first, queries, keys, rate)});
-      const auto expected = at::softmax(scaled, 1) * f;
-      expect_close(scores, expected.detach(), "probabilities");
-      expect_close(logsumexp, scaled.logsumexp(1).detach(), "logsumexp");
-      EXPECT_EQ(scores.masked_select(hidden).abs().max().item<double>(), 0.0);
+        const auto leaf = raw.to(at::kDouble, false, true).requires_grad_();
+        const auto hidden = at::ones({queries, keys}, at::kBool)
+                                .tril(causal ? first : keys)
+                                .logical_not()
+                                .repeat({2, 1});
+        const auto scaled = (leaf * 0.5).masked_fill(hidden, -INFINITY);
+        const auto f = at::cat({factors(11, 3, first, queries, keys, rate),
+                                factors(12, 3, first, queries, keys, rate)});
+        const auto expected = at::softmax(scaled, 1) * f;
+        expect_close(scores, expected.detach(), "probabilities");
+        expect_close(logsumexp, scaled.logsumexp(1).detach(), "logsumexp");
+        EXPECT_EQ(scores.masked_select(hidden).abs().sum().item<double>(), 0.0);
 
-      expected.backward(dp.to(at::kDouble));
-      const auto again = guarded_copy(raw), grad = guarded_copy(dp);
-      const auto delta = guarded_copy((expected.detach() * dp.to(at::kDouble)).sum(1).to(dtype));
-      attention_softmax_backward(again, grad, rows, rate, logsumexp, delta);
-      expect_close(again, expected.detach(), "probabilities again", 1e-3);
-      expect_close(grad, leaf.grad(), "d scores", 1e-2);
+        expected.backward(dp.to(at::kDouble));
+        const auto again = guarded_copy(raw), grad = guarded_copy(dp);
+        const auto delta = guarded_copy((expected.detach() * dp.to(at::kDouble)).sum(1).to(dtype));
+        attention_softmax_backward(again, grad, rows, rate, logsumexp, delta);
+        expect_close(again, expected.detach(), "probabilities again", 1e-3);
+        expect_close(grad, leaf.grad(), "d scores", 1e-2);
+      }
     }
   }
 }
@@ -144,7 +149,7 @@ TEST_P(DropoutKernels, RefuseBadArguments) {
   EXPECT_MESSAGE(dropout(x, {at::zeros({2}), 2}, rate, 0, x), "rows is Float; it must be Long");
   const uint64_t key = 0;
   EXPECT_MESSAGE(
-      attention_softmax(x, AttentionRows{4, 3, 1.0, 0, &key}, rate, randn({4}, at::kFloat)),
+      attention_softmax(x, AttentionRows{4, 3, true, 1.0, 0, &key}, rate, randn({4}, at::kFloat)),
       "attention_softmax: queries 3 to 7 in 4 rows of 6 keys");
 }
 

@@ -103,9 +103,10 @@ at::Tensor split(const at::Tensor& rows, const HeadShape& s) {
   return rows.reshape({s.batch, -1, s.heads, s.head_dim}).transpose(1, 2);
 }
 
-// softmax(q k^T / sqrt(D) + mask) v step by step.
+// softmax(q k^T / sqrt(D) + mask) v step by step; the probabilities times `factors`.
 at::Tensor plain_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                           const HeadShape& s, const AttentionMask& mask) {
+                           const HeadShape& s, const AttentionMask& mask,
+                           const at::Tensor& factors = at::ones({1}, at::kDouble)) {
   at::Tensor scores = at::matmul(split(q, s), split(k, s).transpose(2, 3)) /
                       std::sqrt(static_cast<double>(s.head_dim));
   const int64_t queries = scores.size(2), keys = scores.size(3);
@@ -114,7 +115,7 @@ at::Tensor plain_attention(const at::Tensor& q, const at::Tensor& k, const at::T
   if (mask.key_lengths.defined())
     hidden = hidden | (at::arange(keys) >= mask.key_lengths.view({-1, 1})).view({-1, 1, 1, keys});
   scores = scores.masked_fill(hidden, -std::numeric_limits<double>::infinity());
-  const at::Tensor out = at::matmul(scores.softmax(3), split(v, s));
+  const at::Tensor out = at::matmul(scores.softmax(3) * factors, split(v, s));
   return out.transpose(1, 2).reshape(q.sizes());
 }
 
@@ -161,6 +162,101 @@ TEST_P(MaskedAttention, CrossEqualsStepByStep) {
     // Padding has no gradient at all.
     EXPECT_EQ(kv.grad().view({2, 7, 64})[1].narrow(0, 3, 4).abs().max().item<double>(), 0.0);
   }
+}
+
+// [B, heads, S, S'] of what a layer multiplies its probabilities with: scores of zero make all that
+// a query reads equal, and values of unit rows bring head_dim keys at a time to light.
+template <typename Attention>
+at::Tensor factors_of(const HeadShape& s, int64_t queries, int64_t keys, Attention attention) {
+  const at::Tensor result = at::zeros({s.batch, s.heads, queries, keys}, at::kDouble);
+  const at::Tensor zeros = at::zeros({s.batch * keys, s.heads * s.head_dim}, at::kDouble);
+  for (int64_t first = 0; first < keys; first += s.head_dim) {
+    const int64_t n = std::min(s.head_dim, keys - first);
+    const at::Tensor v = at::zeros({s.batch, keys, s.heads, s.head_dim}, at::kDouble);
+    v.narrow(1, first, n).copy_(at::eye(n, s.head_dim, at::kDouble).view({1, n, 1, s.head_dim}));
+    const at::Tensor y = attention(zeros, v.view(zeros.sizes()));
+    result.narrow(3, first, n).copy_(split(y, s).narrow(3, 0, n));
+  }
+  return result;
+}
+
+const AttentionDropout kDropped{DropoutPlace(0.3, 1, "a"), 2, at::tensor({int64_t{8}, int64_t{5}})};
+
+TEST_P(MaskedAttention, SelfWithDropoutIsTheFormulaWithTheMask) {
+  const auto dtype = GetParam();
+  const HeadShape shape{2, 2, 16};
+  const int64_t length = 150;  // several groups of a mask
+  const at::Tensor lengths = at::tensor({150, 67}, at::kLong);
+  const at::Tensor reads = at::arange(1, length + 1, at::kDouble).view({1, 1, -1, 1});
+  const std::pair<AttentionMask, at::Tensor> cases[] = {
+      {{}, at::full({1}, static_cast<double>(length), at::kDouble)},
+      {{.causal = true, .key_lengths = {}}, reads},
+      {{.causal = false, .key_lengths = lengths}, lengths.to(at::kDouble).view({-1, 1, 1, 1})}};
+  for (const auto& [mask, keys_read] : cases) {
+    const at::Tensor factors =
+        keys_read *
+        factors_of(shape, length, length, [&](const at::Tensor& zeros, const at::Tensor& v) {
+          return self_attention(at::cat({zeros, zeros, v}, 1), shape, mask, kDropped);
+        });
+    const double dropped = 1 - (factors > 0).sum().item<double>() /
+                                   keys_read.expand({2, 2, length, 1}).sum().item<double>();
+    EXPECT_NEAR(dropped, 0.3, 0.02);
+    const at::Tensor qkv0 = random({2 * length, 96}, 1, dtype),
+                     dy = random({2 * length, 32}, 2, dtype);
+    const at::Tensor qkv = leaf(qkv0), wide = leaf(qkv0.to(at::kDouble));
+    const at::Tensor out = self_attention(qkv, shape, mask, kDropped);
+    out.backward(dy);
+    const auto parts = wide.chunk(3, 1);
+    const at::Tensor expected = plain_attention(parts[0], parts[1], parts[2], shape, mask, factors);
+    expected.backward(dy.to(at::kDouble));
+    EXPECT_LE(distance(out, expected), tolerance(dtype));
+    EXPECT_LE(distance(qkv.grad(), wide.grad()), tolerance(dtype));
+  }
+}
+
+TEST_P(MaskedAttention, CrossWithDropoutIsTheFormulaWithTheMask) {
+  const auto dtype = GetParam();
+  const HeadShape shape{2, 4, 8};
+  const at::Tensor lengths = at::tensor({7, 3}, at::kLong);
+  const AttentionMask mask{.causal = false, .key_lengths = lengths};
+  const at::Tensor factors =
+      lengths.view({-1, 1, 1, 1}) *
+      factors_of(shape, 5, 7, [&](const at::Tensor& zeros, const at::Tensor& v) {
+        return cross_attention(zeros.narrow(0, 0, 10), at::cat({zeros, v}, 1), shape, mask,
+                               kDropped);
+      });
+  EXPECT_FALSE(at::equal(factors[0][0], factors[0][1]));
+  const at::Tensor q0 = random({10, 32}, 1, dtype), kv0 = random({14, 64}, 2, dtype);
+  const at::Tensor dy = random({10, 32}, 3, dtype);
+  const at::Tensor q = leaf(q0), kv = leaf(kv0);
+  const at::Tensor out = cross_attention(q, kv, shape, mask, kDropped);
+  out.backward(dy);
+  const at::Tensor q64 = leaf(q0.to(at::kDouble)), kv64 = leaf(kv0.to(at::kDouble));
+  const auto parts = kv64.chunk(2, 1);
+  const at::Tensor expected = plain_attention(q64, parts[0], parts[1], shape, mask, factors);
+  expected.backward(dy.to(at::kDouble));
+  EXPECT_LE(distance(out, expected), tolerance(dtype));
+  EXPECT_LE(distance(q.grad(), q64.grad()), tolerance(dtype));
+  EXPECT_LE(distance(kv.grad(), kv64.grad()), tolerance(dtype));
+  EXPECT_EQ(kv.grad().view({2, 7, 64})[1].narrow(0, 3, 4).abs().max().item<double>(), 0.0);
+}
+
+// Heads are counted over all ranks, and evaluation drops nothing.
+TEST(MaskedAttentionDropout, FollowsTheGlobalHeadAndTheRowsOfTheRun) {
+  const HeadShape all{2, 4, 8}, half{2, 2, 8};
+  const at::Tensor qkv = random({18, 96}, 1);
+  const auto heads = [&](int64_t first) {  // of q, of k and of v
+    return qkv.view({18, 3, 4, 8}).narrow(2, first, 2).reshape({18, 48});
+  };
+  AttentionDropout dropped = kDropped;
+  dropped.first_head = 0;
+  const at::Tensor whole = self_attention(qkv, all, {}, dropped);
+  EXPECT_TRUE(at::equal(self_attention(heads(0), half, {}, dropped), whole.narrow(1, 0, 16)));
+  dropped.first_head = 2;
+  EXPECT_TRUE(at::equal(self_attention(heads(2), half, {}, dropped), whole.narrow(1, 16, 16)));
+  dropped.rows = at::Tensor();
+  EXPECT_TRUE(at::equal(self_attention(qkv, all, {}, dropped), self_attention(qkv, all, {})));
+  EXPECT_FALSE(at::equal(whole, self_attention(qkv, all, {})));
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, MaskedAttention, testing::ValuesIn(kTypes),

@@ -210,7 +210,8 @@ TEST(VitRun, IsTheSameOnEveryMesh) {
 TEST(VitRun, ResumesWithFlipsAndDropout) {
   TemporaryFolder folder;
   Config config =
-      vit_config(folder, {"data.flip=true", "model.hidden_dropout_prob=0.1", "training.steps=10"});
+      vit_config(folder, {"data.flip=true", "model.hidden_dropout_prob=0.1",
+                          "model.attention_probs_dropout_prob=0.2", "training.steps=10"});
   const TinyRun whole = run_on(config, folder, 1, 1);
   config.training.stop_after = 4;
   EXPECT_EQ(run_on(config, folder, 1, 2).outcome, TrainOutcome::kStoppedAfterSave);
@@ -269,7 +270,8 @@ TEST(TransformerRun, IsTheSameOnEveryMesh) {
   TemporaryFolder folder;
   const Config config = pairs_config(
       folder, {"training.steps=5", "schedule.warmup_steps=2", "training.global_batch_size=29",
-               "eval.every=5", "model.tie_word_embeddings=true", "model.hidden_dropout=0.1"});
+               "eval.every=5", "model.tie_word_embeddings=true", "model.hidden_dropout=0.1",
+               "model.attention_dropout=0.2"});
   const TinyRun reference = run_on(config, folder, 1, 1);
   for (const auto& [dp, tp] : {std::pair{4, 1}, {1, 2}, {2, 2}, {1, 4}}) {
     expect_same(run_on(config, folder, dp, tp), reference, true);

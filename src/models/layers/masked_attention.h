@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "models/layers/blocked_attention.h"
+
 namespace tessera {
 
 // Sizes of an attention; heads are this rank's.
@@ -11,14 +13,6 @@ struct HeadShape {
   int64_t batch;
   int64_t heads;
   int64_t head_dim;
-};
-
-// Which keys a query reads: all of its sample's, or fewer. One of the two at most: where padding
-// ends the rows, causal queries before it never see it.
-struct AttentionMask {
-  bool causal = false;  // query i reads keys 0 .. i
-  at::Tensor
-      key_lengths;  // int64 [B], each at least 1: keys from there on are padding; undefined: none
 };
 
 // softmax(q k^T / sqrt(D)) v, multi-head (Vaswani et al. 2017), without positions of its own.
@@ -31,5 +25,11 @@ at::Tensor self_attention(const at::Tensor& qkv, const HeadShape& shape, const A
 // -> [B*S, heads * D].
 at::Tensor cross_attention(const at::Tensor& q, const at::Tensor& kv, const HeadShape& shape,
                            const AttentionMask& mask);
+
+// The same with dropout on the probabilities where it drops, and else those.
+at::Tensor self_attention(const at::Tensor& qkv, const HeadShape& shape, const AttentionMask& mask,
+                          const AttentionDropout& dropout);
+at::Tensor cross_attention(const at::Tensor& q, const at::Tensor& kv, const HeadShape& shape,
+                           const AttentionMask& mask, const AttentionDropout& dropout);
 
 }  // namespace tessera
