@@ -23,34 +23,37 @@ namespace {
 
 template <typename T, typename W = hn::TFromD<LanesOf<T>>>
 void drop_rows(const T* x, const int64_t* rows, const DropoutRate& rate, uint64_t key,
-               int64_t positions, int64_t first_token, T* y, int64_t width, int64_t begin,
-               int64_t end) {
+               int64_t positions, int64_t first_token, int64_t first_column, T* y, int64_t width,
+               int64_t begin, int64_t end) {
   const LanesOf<T> d;
   HWY_ALIGN W factors[kDropoutGroup];
   for (int64_t row = begin; row < end; ++row) {
     const int64_t token = first_token + row;
-    for (int64_t first = 0; first < width; first += kDropoutGroup) {
+    for (int64_t column = 0; column < width;) {
+      const int64_t group = (first_column + column) / kDropoutGroup;
+      const int64_t skipped = first_column + column - group * kDropoutGroup;
+      const int64_t count = std::min(kDropoutGroup - skipped, width - column);
       dropout_factors(key, static_cast<uint64_t>(rows[token / positions]),
-                      static_cast<uint32_t>(token % positions), first / kDropoutGroup,
-                      rate.threshold, static_cast<W>(rate.scale), factors);
-      const T* in = x + row * width + first;
-      T* out = y + row * width + first;
-      const W* f = factors;
-      for_lanes<1>(d, 0, std::min(kDropoutGroup, width - first),
-                   [&](int64_t i, auto part, int) TESSERA_BODY {
-                     store(d, hn::Mul(load(d, in + i, part), load(d, f + i, part)), out + i, part);
-                   });
+                      static_cast<uint32_t>(token % positions), group, rate.threshold,
+                      static_cast<W>(rate.scale), factors);
+      const T* in = x + row * width + column;
+      T* out = y + row * width + column;
+      const W* f = factors + skipped;
+      for_lanes<1>(d, 0, count, [&](int64_t i, auto part, int) TESSERA_BODY {
+        store(d, hn::Mul(load(d, in + i, part), load(d, f + i, part)), out + i, part);
+      });
+      column += count;
     }
   }
 }
 
 void dropout_target(at::ScalarType dtype, const void* x, const int64_t* rows,
                     const DropoutRate& rate, uint64_t key, int64_t positions, int64_t first_token,
-                    void* y, int64_t width, int64_t begin, int64_t end) {
+                    int64_t first_column, void* y, int64_t width, int64_t begin, int64_t end) {
   with_any_type("dropout", dtype, [&](auto type) {
     using T = typename decltype(type)::type;
-    drop_rows(static_cast<const T*>(x), rows, rate, key, positions, first_token, static_cast<T*>(y),
-              width, begin, end);
+    drop_rows(static_cast<const T*>(x), rows, rate, key, positions, first_token, first_column,
+              static_cast<T*>(y), width, begin, end);
   });
 }
 
@@ -71,7 +74,7 @@ DropoutRate::DropoutRate(double p) : scale(1 / (1 - p)) {
 void dropout(const at::Tensor& x, const DropoutTokens& tokens, const DropoutRate& rate,
              uint64_t key, const at::Tensor& y) {
   constexpr const char* kName = "dropout";
-  const auto& [rows, positions, first] = tokens;
+  const auto& [rows, positions, first, first_column] = tokens;
   check_contiguous_cpu(kName, {{"x", x}, {"rows", rows}, {"y", y}});
   check_dim(kName, {"x", x}, 2);
   check_shape(kName, {"y", y}, x.sizes());
@@ -82,14 +85,17 @@ void dropout(const at::Tensor& x, const DropoutTokens& tokens, const DropoutRate
   if (positions < 1 || first < 0 || first + n > rows.numel() * positions)
     fail("kernels", "dropout: tokens {} to {} of {} rows of {} positions; they must lie in them",
          first, first + n, rows.numel(), positions);
+  if (first_column < 0)
+    fail("kernels", "dropout: first_column {}; columns count from 0", first_column);
   const auto kernel = HWY_DYNAMIC_DISPATCH(dropout_target);
   const void* in = x.const_data_ptr();
   void* out = y.data_ptr();
   const int64_t* row_ids = rows.const_data_ptr<int64_t>();
   for_ranges(n, grain_rows(x.size(1)),
-             [&, positions = positions, first = first](int64_t begin, int64_t end) {
-               kernel(x.scalar_type(), in, row_ids, rate, key, positions, first, out, x.size(1),
-                      begin, end);
+             [&, positions = positions, first = first, first_column = first_column](int64_t begin,
+                                                                                    int64_t end) {
+               kernel(x.scalar_type(), in, row_ids, rate, key, positions, first, first_column, out,
+                      x.size(1), begin, end);
              });
 }
 

@@ -18,11 +18,12 @@ struct DropoutRate {
 };
 
 // Which of the tokens of some rows of the run a tensor [n, H] holds: number i is position (first +
-// i) % positions of row rows[(first + i) / positions].
+// i) % positions of row rows[(first + i) / positions]. Its columns are those from first_column on.
 struct DropoutTokens {
   at::Tensor rows;  // int64 [B]
   int64_t positions;
   int64_t first = 0;
+  int64_t first_column = 0;
 };
 
 // y <- x with elements dropped. x, y [n, H], y may be x. The gradient w.r.t. x is the same function

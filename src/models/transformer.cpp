@@ -151,21 +151,27 @@ class CrossAttention {
 
 class FeedForward {
  public:
-  FeedForward(const Shared& shared, const BiasedTable& layers)
+  FeedForward(const Shared& shared, const BiasedTable& layers, const std::string& prefix)
       : shared_(shared),
+        dropout_(shared.config.activation_dropout, shared.options.seed, prefix + "dropout"),
         linear1_(layers.columns({"linear1"}, shared.config.dim_feedforward, shared.config.d_model)),
         linear2_(layers.rows("linear2", shared.config.d_model, shared.config.dim_feedforward)) {}
 
-  at::Tensor operator()(const at::Tensor& y, const Recipe& make_y) const {
+  at::Tensor operator()(const at::Tensor& y, const Recipe& make_y, const MicroBatch& batch) const {
     const auto up = linear1_.values(), down = linear2_.values();
-    const Activation activation = shared_.config.activation;
     const at::Tensor hidden = column_parallel_linear(y, up.weight, shared_.tp, make_y, up.bias);
-    return row_parallel_linear(activate(hidden, activation), down.weight, shared_.tp,
-                               shared_.or_kept(activation_recipe(hidden, activation)), down.bias);
+    const auto drop = [place = dropout_, rows = batch.rows, tp = shared_.tp](const at::Tensor& x) {
+      return column_dropout(x, place, rows, tp);
+    };
+    const Recipe make_active = activation_recipe(hidden, shared_.config.activation);
+    return row_parallel_linear(drop(activate(hidden, shared_.config.activation)), down.weight,
+                               shared_.tp, shared_.or_kept([=] { return drop(make_active()); }),
+                               down.bias);
   }
 
  private:
   const Shared& shared_;
+  const DropoutPlace dropout_;
   const BiasedTable::Linear linear1_, linear2_;
 };
 
@@ -219,14 +225,16 @@ class EncoderStage : public TransformerStage {
     const at::Tensor x = first_(inputs[0], batch, [&](const at::Tensor& y, const Recipe& make_y) {
       return self_attn_(y, make_y, batch, mask);
     });
-    return {second_(x, batch, feed_forward_)};
+    return {second_(x, batch, [&](const at::Tensor& y, const Recipe& make_y) {
+      return feed_forward_(y, make_y, batch);
+    })};
   }
 
  private:
   EncoderStage(const Shared& shared, int64_t index, const std::string& prefix)
       : TransformerStage("encoder layer " + std::to_string(index), shared, prefix),
         self_attn_(shared_, layers_, prefix),
-        feed_forward_(shared_, layers_),
+        feed_forward_(shared_, layers_, prefix),
         first_(shared_, layers_, prefix, 1),
         second_(shared_, layers_, prefix, 2) {}
 
@@ -269,7 +277,10 @@ class DecoderStage : public TransformerStage {
     x = second_(x, batch, [&](const at::Tensor& y, const Recipe& make_y) {
       return multihead_attn_(y, make_y, memory, batch);
     });
-    return {third_(x, batch, feed_forward_), memory};
+    x = third_(x, batch, [&](const at::Tensor& y, const Recipe& make_y) {
+      return feed_forward_(y, make_y, batch);
+    });
+    return {x, memory};
   }
 
  private:
@@ -277,7 +288,7 @@ class DecoderStage : public TransformerStage {
       : TransformerStage("decoder layer " + std::to_string(index), shared, prefix),
         self_attn_(shared_, layers_, prefix),
         multihead_attn_(shared_, layers_, prefix),
-        feed_forward_(shared_, layers_),
+        feed_forward_(shared_, layers_, prefix),
         first_(shared_, layers_, prefix, 1),
         second_(shared_, layers_, prefix, 2),
         third_(shared_, layers_, prefix, 3) {}

@@ -24,8 +24,10 @@ struct TransformerConfig {
   int64_t vocab_size = 0;            // of both sides
   bool tie_word_embeddings = false;  // one matrix for both embeddings and the output
   double initializer_range = 0.02;
-  double hidden_dropout = 0.0;     // of embeddings, and of what each sublayer adds, as in the paper
-  double attention_dropout = 0.0;  // of attention's probabilities
+  // torch.nn.Transformer's one `dropout` is all three; the paper drops by the first alone.
+  double hidden_dropout = 0.0;      // of embeddings, and of what each sublayer adds
+  double attention_dropout = 0.0;   // of attention's probabilities
+  double activation_dropout = 0.0;  // of what the activation of a feed-forward layer gives
 
   int64_t head_dim() const { return d_model / nhead; }
   bool operator==(const TransformerConfig&) const = default;

@@ -124,6 +124,12 @@ std::vector<Field> TransformerModel::fields() {
        kMathematics,
        "Part of attention's probabilities that is dropped in training.",
        {"attn_dropout"}},
+      {"activation_dropout",
+       RealValue{&c_.activation_dropout, kRate},
+       false,
+       kMathematics,
+       "Part of what the activation of a feed-forward layer gives that is dropped in training.",
+       {"relu_dropout"}},
   };
 }
 
@@ -160,6 +166,7 @@ void TransformerModel::read_hf_config(const HfConfig& hf) {
   c_.initializer_range = hf.number_or("initializer_range", 0.02);
   c_.hidden_dropout = hf.rate_or("hidden_dropout", 0.0);
   c_.attention_dropout = hf.rate_or("attention_dropout", 0.0);
+  c_.activation_dropout = hf.rate_or("activation_dropout", 0.0);
 }
 
 nlohmann::json TransformerModel::hf_config(int64_t) const {
@@ -176,7 +183,8 @@ nlohmann::json TransformerModel::hf_config(int64_t) const {
           {"tie_word_embeddings", c_.tie_word_embeddings},
           {"initializer_range", c_.initializer_range},
           {"hidden_dropout", c_.hidden_dropout},
-          {"attention_dropout", c_.attention_dropout}};
+          {"attention_dropout", c_.attention_dropout},
+          {"activation_dropout", c_.activation_dropout}};
 }
 
 }  // namespace

@@ -80,6 +80,12 @@ TEST_P(DropoutKernels, PartsHaveTheWholesMask) {
     dropout(guarded_copy(x.narrow(0, first, 3)), {tokens.rows, 6, first}, rate, 1, part);
     EXPECT_TRUE(at::equal(part, whole.narrow(0, first, 3))) << first;
   }
+  for (const auto& [first, width] :
+       {std::pair<int64_t, int64_t>{0, 70}, {0, 3}, {3, 61}, {35, 35}, {64, 6}, {69, 1}}) {
+    const auto part = guarded({12, width}, at::kFloat);
+    dropout(guarded_copy(x.narrow(1, first, width)), {tokens.rows, 6, 0, first}, rate, 1, part);
+    EXPECT_TRUE(at::equal(part, whole.narrow(1, first, width))) << "columns from " << first;
+  }
 }
 
 TEST_P(DropoutKernels, KeepsTheRateAndTheMean) {
@@ -147,6 +153,7 @@ TEST_P(DropoutKernels, RefuseBadArguments) {
   EXPECT_MESSAGE(dropout(x, {at::zeros({3}, at::kLong), 2, 3}, rate, 0, x),
                  "tokens 3 to 7 of 3 rows of 2 positions; they must lie in them");
   EXPECT_MESSAGE(dropout(x, {at::zeros({2}), 2}, rate, 0, x), "rows is Float; it must be Long");
+  EXPECT_MESSAGE(dropout(x, {at::zeros({2}, at::kLong), 2, 0, -1}, rate, 0, x), "first_column -1");
   const uint64_t key = 0;
   EXPECT_MESSAGE(
       attention_softmax(x, AttentionRows{4, 3, true, 1.0, 0, &key}, rate, randn({4}, at::kFloat)),

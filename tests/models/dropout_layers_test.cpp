@@ -66,6 +66,29 @@ TEST(Dropout, PartsOfTheTokensHaveTheWholesMask) {
   }
 }
 
+// Between a column- and a row-parallel layer.
+TEST(Dropout, PartsOfTheColumnsHaveTheWholesMask) {
+  const DropoutPlace place(0.4, 1, "a");
+  const at::Tensor x = random({6, 12}, 1, at::kFloat), dy = random({6, 12}, 2, at::kFloat);
+  const at::Tensor whole = leaf(x);
+  const at::Tensor y = dropout(whole, place, kRows, *kOne);
+  y.backward(dy);
+  for (int ranks : {1, 2, 3}) {
+    run_thread_ranks(ranks, [&](Communicator& group) {
+      const TensorParallel tp(group, {.sequence_parallel = true});
+      const int64_t width = 12 / ranks;
+      const auto own = [&](const at::Tensor& all) {
+        return all.narrow(1, tp.rank() * width, width);
+      };
+      const at::Tensor part = leaf(own(x).contiguous());
+      const at::Tensor part_y = column_dropout(part, place, kRows, tp);
+      EXPECT_TRUE(at::equal(part_y.detach(), own(y.detach())));
+      part_y.backward(own(dy));
+      EXPECT_TRUE(at::equal(part.grad(), own(whole.grad())));
+    });
+  }
+}
+
 constexpr std::pair<int64_t, int64_t> kHeads[] = {{4, 4}, {4, 2}, {6, 1}};
 
 struct Attended {

@@ -15,8 +15,7 @@ struct AttentionDropout {
   int64_t first_head;  // this rank's first query head among those of all tp ranks
   at::Tensor rows;     // MicroBatch::rows, int64 [B]
 
-  // In evaluation no micro-batch names its rows.
-  bool drops() const { return place.p > 0 && rows.defined(); }
+  bool drops() const { return place.drops(rows); }
 };
 
 // The heads of an attention, views of any strides. heads / kv_heads query heads read one kv head.

@@ -16,6 +16,9 @@ struct DropoutPlace {
   // p in [0, 1); 0: nothing is dropped here. The name is fixed for ever: it decides the masks.
   DropoutPlace(double rate, uint64_t seed, std::string_view name);
 
+  // Not in evaluation: no micro-batch names its rows there.
+  bool drops(const at::Tensor& rows) const { return p > 0 && rows.defined(); }
+
   double p;
   uint64_t key;
 };
@@ -26,5 +29,10 @@ struct DropoutPlace {
 // the tokens of all parts.
 at::Tensor dropout(const at::Tensor& x, const DropoutPlace& place, const at::Tensor& rows,
                    const TensorParallel& tp);
+
+// The same between a column- and a row-parallel layer: x [B*S, C / T] has all tokens, and this
+// rank's of the columns.
+at::Tensor column_dropout(const at::Tensor& x, const DropoutPlace& place, const at::Tensor& rows,
+                          const TensorParallel& tp);
 
 }  // namespace tessera
