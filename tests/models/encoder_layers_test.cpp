@@ -281,6 +281,10 @@ TEST(MaskedAttentionErrors, NameTheSizes) {
               self_attention(at::ones({4, 48}), shape, both);
             }).find("causal and key_lengths together"),
             std::string::npos);
+  EXPECT_NE(message([&] {
+              self_attention(at::ones({4, 48}), shape, both, kDropped);
+            }).find("causal and key_lengths together"),
+            std::string::npos);
 }
 
 }  // namespace

@@ -28,7 +28,6 @@ at::Tensor heads_of(const at::Tensor& rows, const HeadShape& s, int64_t index) {
 std::optional<at::Tensor> scores_mask(const AttentionMask& mask, int64_t keys,
                                       at::ScalarType dtype) {
   if (!mask.key_lengths.defined()) return std::nullopt;
-  if (mask.causal) fail("attention", "causal and key_lengths together; one of the two masks");
   const at::Tensor padding =
       at::arange(keys, mask.key_lengths.options()) >= mask.key_lengths.unsqueeze(1);
   return at::zeros(padding.sizes(), padding.options().dtype(dtype))
@@ -140,9 +139,22 @@ at::Tensor on_device(const at::Tensor& rows, const std::optional<at::Tensor>& kv
   return out.transpose(1, 2).reshape({rows.size(0), shape.heads * shape.head_dim});
 }
 
+void check_mask(const AttentionMask& mask) {
+  if (mask.causal && mask.key_lengths.defined())
+    fail("attention", "causal and key_lengths together; one of the two masks");
+}
+
 at::Tensor attention(const at::Tensor& rows, const std::optional<at::Tensor>& kv,
                      const HeadShape& shape, const AttentionMask& mask) {
+  check_mask(mask);
   return rows.is_cpu() ? Attention::apply(rows, kv, shape, mask) : on_device(rows, kv, shape, mask);
+}
+
+at::Tensor dropping_attention(const at::Tensor& rows, const std::optional<at::Tensor>& kv,
+                              const HeadShape& shape, const AttentionMask& mask,
+                              const AttentionDropout& dropout) {
+  check_mask(mask);
+  return DroppingAttention::apply(rows, kv, shape, BlockedAttention{mask, 0, dropout});
 }
 
 void check_columns(const at::Tensor& rows, const HeadShape& shape, int64_t parts) {
@@ -170,7 +182,7 @@ at::Tensor self_attention(const at::Tensor& qkv, const HeadShape& shape, const A
                           const AttentionDropout& dropout) {
   if (!dropout.drops()) return self_attention(qkv, shape, mask);
   check_columns(qkv, shape, 3);
-  return DroppingAttention::apply(qkv, std::nullopt, shape, BlockedAttention{mask, 0, dropout});
+  return dropping_attention(qkv, std::nullopt, shape, mask, dropout);
 }
 
 at::Tensor cross_attention(const at::Tensor& q, const at::Tensor& kv, const HeadShape& shape,
@@ -178,7 +190,7 @@ at::Tensor cross_attention(const at::Tensor& q, const at::Tensor& kv, const Head
   if (!dropout.drops()) return cross_attention(q, kv, shape, mask);
   check_columns(q, shape, 1);
   check_columns(kv, shape, 2);
-  return DroppingAttention::apply(q, kv, shape, BlockedAttention{mask, 0, dropout});
+  return dropping_attention(q, kv, shape, mask, dropout);
 }
 
 }  // namespace tessera
