@@ -6,17 +6,24 @@
 namespace tessera {
 
 // What a Hugging Face folder holds beside the weights and config.json and what a trained model
-// needs as well: the tokenizer, generation_config.json, chat templates. An import puts these files
-// into the step folder, a run that starts there into its run folder, and an export beside the
-// weights.
+// needs as well: the tokenizer, generation_config.json, chat templates, processors. An import puts
+// these files into the step folder, a run that starts there into its run folder, and an export
+// beside the weights.
 
 // The folder of such files of a step folder: its own, or that of the run that wrote it.
 std::optional<std::filesystem::path> find_hf_files(const std::filesystem::path& step_dir);
 
 inline constexpr const char* kHfFilesFolder = "hf_files";
 
-// Copies those of the files that `from` holds into `to`, which is made if there are any; files that
-// are there already stay.
+// Says how images become a model's input.
+inline constexpr const char* kHfImageProcessorFile = "preprocessor_config.json";
+
+// Copies those of the files that `from` holds into `to`, which is made if there are any, over those
+// that are there.
 void copy_hf_files(const std::filesystem::path& from, const std::filesystem::path& to);
+
+// Makes `to` hold those of `from` and no others; without any, `to` is removed.
+void replace_hf_files(const std::optional<std::filesystem::path>& from,
+                      const std::filesystem::path& to);
 
 }  // namespace tessera

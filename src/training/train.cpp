@@ -13,7 +13,6 @@
 #include "base/files.h"
 #include "base/folder_lock.h"
 #include "base/version.h"
-#include "checkpoint/hf_files.h"
 #include "config/load.h"
 #include "optim/optimizer.h"
 #include "optim/parameter_groups.h"
@@ -28,6 +27,7 @@
 #include "training/model_record.h"
 #include "training/open_data.h"
 #include "training/out_of_memory.h"
+#include "training/run_hf_files.h"
 #include "training/run_options.h"
 #include "training/run_start.h"
 #include "training/train_state.h"
@@ -216,9 +216,7 @@ TrainOutcome run(const Config& requested, std::unique_ptr<Communicator> world,
   std::optional<MetricsFile> metrics;
   if (root) {
     write_file_atomic(run_dir / "config.yaml", to_yaml(config));
-    const auto carried = start.folder ? find_hf_files(*start.folder) : std::nullopt;
-    if (carried && *carried != run_dir / kHfFilesFolder)
-      copy_hf_files(*carried, run_dir / kHfFilesFolder);
+    write_run_hf_files(config, start, console);
     metrics.emplace(run_dir / "metrics.jsonl", start.progress.step);
   }
   Trainer trainer({config, mesh, buckets, stage_names, executor, tp_gradients, tp_time, *data.train,

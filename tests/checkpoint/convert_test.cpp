@@ -204,7 +204,11 @@ TEST_F(Converts, JoinedAndTransposedTensorsThereAndBackBitForBit) {
                                       {"attn.mask", Dtype::kI64, {1}},
                                       {"w.weight", Dtype::kBF16, {2, 3}}};
   write_hf("model.safetensors", specs);
-  spit(hf_ / "tokenizer.json", "{}");
+  const std::vector<std::string> carried = {
+      "tokenizer.json", "tokenizer.model.v3",    "tekken.json",
+      "spiece.model",   "processor_config.json", "additional_chat_templates/tools.jinja"};
+  fs::create_directory(hf_ / "additional_chat_templates");
+  for (const std::string& name : carried) spit(hf_ / name, "of " + name);
   spit(hf_ / "secret.txt", "not carried");
   import_hugging_face(hf_, step_, gpt);
   CheckpointReader reader(step_);
@@ -234,7 +238,7 @@ TEST_F(Converts, JoinedAndTransposedTensorsThereAndBackBitForBit) {
               data_of(hf_ / "model.safetensors", name))
         << name;
   EXPECT_EQ(data_of(out_ / "model.safetensors", "t.q.weight"), "no such tensor");
-  EXPECT_EQ(slurp(out_ / "tokenizer.json"), "{}");
+  for (const std::string& name : carried) EXPECT_EQ(slurp(out_ / name), "of " + name);
   EXPECT_FALSE(fs::exists(out_ / "secret.txt"));
 
   fs::remove_all(step_);

@@ -4,6 +4,7 @@
 
 #include <fstream>
 
+#include "base/files.h"
 #include "base/philox.h"
 #include "checkpoint/convert.h"
 #include "checkpoint/safetensors.h"
@@ -258,6 +259,75 @@ TEST(VitRun, IsReadBackFromItsExport) {
   config.optimizer.weight_decay = 0.0;
   const TinyRun back = run_on(config, TemporaryFolder(), 1, 2);
   EXPECT_EQ(back.evals[0].at("eval_loss"), trained.evals[2].at("eval_loss"));
+}
+
+// An export's processor makes of pixels what training made of them, whatever the start's said.
+TEST(VitRun, IsExportedWithItsImageProcessor) {
+  TemporaryFolder folder;
+  Config config = vit_config(folder, {"training.steps=1", "eval.every=0", "parallel.dp_shard=1"});
+  const auto model_of = [](const nlohmann::json& json) {
+    return model_from_hf(json, "config.json");
+  };
+  ConsolidateOptions options;
+  options.tensors = [&](const nlohmann::json& json) { return model_of(json)->hf_tensors(); };
+  const auto exported = [&](const std::string& name) {
+    consolidate(std::filesystem::path(config.run.dir) / "checkpoints" / step_dir_name(1),
+                folder / name, options);
+    EXPECT_FALSE(std::filesystem::exists(folder / name / "processor_config.json"));
+    return nlohmann::json::parse(
+        read_small_file(folder / name / "preprocessor_config.json", 1 << 20));
+  };
+  nlohmann::json expected = {{"image_processor_type", "ViTImageProcessor"},
+                             {"do_resize", true},
+                             {"size", {{"height", 8}, {"width", 8}}},
+                             {"resample", 2},
+                             {"do_rescale", true},
+                             {"rescale_factor", 1.0 / 255.0},
+                             {"do_normalize", true},
+                             {"image_mean", {0.4}},
+                             {"image_std", {0.2}}};
+  run(config);
+  EXPECT_EQ(exported("from-yaml"), expected);
+
+  // Imported with another one, in both forms that transformers reads.
+  nlohmann::json other = expected;
+  other["image_mean"] = {0.5};
+  other["resample"] = 3;
+  other["do_center_crop"] = true;
+  std::ofstream(folder / "from-yaml" / "preprocessor_config.json") << other;
+  std::ofstream(folder / "from-yaml" / "processor_config.json")
+      << nlohmann::json{{"image_processor", other}};
+  import_hugging_face(folder / "from-yaml", folder / "step", [&](const nlohmann::json& json) {
+    return HfModel{model_of(json)->hf_tensors(), model_tensors(*model_of(json))};
+  });
+  config.checkpoint.init_from = folder / "step";
+  config.run.dir = folder / "second";
+  run(config);
+  expected["resample"] = 3;
+  EXPECT_EQ(exported("imported"), expected);
+  const auto log = [&] {
+    return read_small_file(std::filesystem::path(config.run.dir) / "logs/train.log", 1 << 20);
+  };
+  EXPECT_NE(log().find("warning: the start's preprocessor_config.json normalises images otherwise "
+                       "than this run: image_mean [0.5] there, data.mean [0.4] here;"),
+            std::string::npos)
+      << log();
+
+  // Without mean and std pixels are 0 to 1, and a start that said what the run does is no news.
+  config.run.dir = folder / "third";
+  config.data.mean = config.data.std = {};
+  consolidate(folder / "step", folder / "plain", options);
+  other["do_normalize"] = false;
+  std::ofstream(folder / "plain" / "preprocessor_config.json") << other;
+  import_hugging_face(folder / "plain", folder / "plain-step", [&](const nlohmann::json& json) {
+    return HfModel{model_of(json)->hf_tensors(), model_tensors(*model_of(json))};
+  });
+  config.checkpoint.init_from = folder / "plain-step";
+  run(config);
+  expected["image_mean"] = {0.0};
+  expected["image_std"] = {1.0};
+  EXPECT_EQ(exported("of-plain"), expected);
+  EXPECT_EQ(log().find("normalises images otherwise"), std::string::npos) << log();
 }
 
 TEST(TransformerRun, LearnsToReverse) {

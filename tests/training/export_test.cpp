@@ -229,6 +229,58 @@ INSTANTIATE_TEST_SUITE_P(Models, ExportOf,
                            return name;
                          });
 
+// What an export carries is its start's: not the tokenizer of another model that an earlier start,
+// killed before its first checkpoint, left in the run folder.
+TEST(Export, CarriesTheFilesOfItsOwnStart) {
+  const TemporaryFolder folder;
+  Config config = exporting(folder, "run");
+  run(config);
+  const auto start_of = [&](const std::string& name, const std::vector<std::string>& files) {
+    export_step(step_dir(config, 2), folder / (name + "-hf"));
+    for (const std::string& file : files) {
+      fs::create_directories((folder / (name + "-hf") / file).parent_path());
+      std::ofstream(folder / (name + "-hf") / file) << name;
+    }
+    import_folder(folder / (name + "-hf"), folder / name);
+    return folder / name;
+  };
+  const fs::path first =
+      start_of("first", {"tokenizer.json", "vocab.json", "additional_chat_templates/a.jinja"});
+  const fs::path second = start_of("second", {"tokenizer.json"});
+  const fs::path none = start_of("other/starts/none", {});
+
+  Config other = exporting(folder, "other");
+  const auto exported = [&](int64_t step) {
+    std::map<std::string, std::string> files;
+    fs::remove_all(folder / "out");
+    export_step(step_dir(other, step), folder / "out");
+    for (const auto& entry : fs::recursive_directory_iterator(folder / "out")) {
+      const fs::path name = entry.path().lexically_relative(folder / "out");
+      if (entry.is_regular_file() && name != "config.json" && name != "model.safetensors")
+        files[name] = read_small_file(entry.path(), 1 << 20);
+    }
+    return files;
+  };
+  const auto start_at = [&](const fs::path& start) {
+    fs::remove_all(fs::path(other.run.dir) / "checkpoints");
+    other.checkpoint.init_from = start;
+    run(other);
+    return exported(other.training.steps);
+  };
+  using Files = std::map<std::string, std::string>;
+  EXPECT_EQ(start_at(first), (Files{{"tokenizer.json", "first"},
+                                    {"vocab.json", "first"},
+                                    {"additional_chat_templates/a.jinja", "first"}}));
+  EXPECT_EQ(start_at(second), (Files{{"tokenizer.json", "second"}}));
+  other.training.steps = 3;  // goes on: the files stay, whatever init_from says by now
+  other.checkpoint.init_from = first;
+  run(other);
+  EXPECT_EQ(exported(3), (Files{{"tokenizer.json", "second"}}));
+  EXPECT_EQ(start_at(none), Files{});
+  start_at(second);
+  EXPECT_EQ(start_at({}), Files{});  // random weights
+}
+
 // Known fault H09: trained in bf16, exported as fp32: the cast was left out while the log said
 // otherwise. 1.015625 is a bf16 number, and comes back as it was.
 TEST(Export, OfABf16RunIsWhollyFp32AndExact) {
