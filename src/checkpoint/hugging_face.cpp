@@ -13,7 +13,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int64_t kMaxConfigBytes = int64_t{16} << 20;
 constexpr int64_t kMaxIndexBytes = int64_t{64} << 20;
 
 // Tensor name -> file name, from the index.
@@ -72,7 +71,7 @@ HuggingFaceFolder open_hugging_face(const std::filesystem::path& dir) {
     fail_user("import", "{} is not a folder; give a Hugging Face model folder", dir.string());
   HuggingFaceFolder folder;
   const std::filesystem::path config = dir / "config.json";
-  folder.config = parse_json(read_small_file(config, kMaxConfigBytes), config.string());
+  folder.config = parse_json(read_small_file(config, kMaxHfConfigBytes), config.string());
   if (!folder.config.is_object()) fail_user("import", "{}: is not an object", config.string());
 
   const std::filesystem::path index_path = dir / "model.safetensors.index.json";

@@ -9,6 +9,9 @@
 
 namespace tessera {
 
+// No config.json is larger: those of models with many classes, each with a name, have some MiB.
+inline constexpr int64_t kMaxHfConfigBytes = int64_t{16} << 20;
+
 // A folder as Hugging Face's transformers writes it: config.json, and either model.safetensors or
 // several files with model.safetensors.index.json, which says which tensor is in which file.
 struct HuggingFaceFolder {

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "checkpoint/hugging_face.h"
 #include "checkpoint/json_text.h"
 #include "models/model_list.h"
 #include "models/model_options.h"
@@ -67,9 +68,8 @@ AnyModel model_from_hf(const nlohmann::json& config, const std::string& source) 
 }
 
 AnyModel read_hf_model(const std::filesystem::path& file) {
-  constexpr int64_t kMaxBytes = 1 << 20;
   const std::string source = file.string();
-  return model_from_hf(parse_json(read_small_file(file, kMaxBytes), source), source);
+  return model_from_hf(parse_json(read_small_file(file, kMaxHfConfigBytes), source), source);
 }
 
 std::vector<TensorInfo> model_tensors(const Model& model) {

@@ -87,7 +87,7 @@ std::vector<Field> VitModel::fields() {
        "Channels of an image.",
        {"in_chans"}},
       {"num_labels",
-       integer(c_.num_labels, 1, kMaxSize),
+       integer(c_.num_labels, 2, kMaxSize),
        true,
        kMathematics,
        "Number of classes.",
@@ -151,17 +151,22 @@ std::string VitModel::why_not_tp(int64_t tp) const {
 }
 
 // The number of classes of a config.json: transformers writes their names alone, and leaves out two
-// by its own naming.
+// by its own naming. By one it means a regression.
 int64_t labels_of(const HfConfig& hf) {
-  if (hf.has("num_labels")) return hf.size("num_labels");
+  if (hf.has("num_labels")) {
+    const int64_t count = hf.size("num_labels");
+    if (count < 2) hf.refuse("num_labels", count, "must be at least 2 classes");
+    return count;
+  }
   if (!hf.has("id2label")) return 2;
   const auto& names = hf.json()["id2label"];
-  if (!names.is_object() || names.empty())
-    hf.refuse("id2label", names, "a map of class numbers to names");
+  if (!names.is_object() || names.size() < 2)
+    hf.refuse("id2label", names, "must be a map of the numbers of at least 2 classes to names");
   return static_cast<int64_t>(names.size());
 }
 
 void VitModel::read_hf_config(const HfConfig& hf) {
+  hf.require("problem_type", "single_label_classification");  // the loss is cross-entropy
   c_.hidden_size = hf.size_or("hidden_size", 768);
   c_.intermediate_size = hf.size_or("intermediate_size", 3072);
   c_.num_hidden_layers = hf.size_or("num_hidden_layers", 12);

@@ -46,6 +46,17 @@ Config load_json(const nlohmann::json& json) {
   return load_with(dir, "model: {config: config.json}");
 }
 
+// The same for a model of images.
+Config load_images(const nlohmann::json& json) {
+  const TempDir dir;
+  dir.write("config.json", json.dump());
+  return load_config(dir.write("c.yaml",
+                               "run: {dir: a}\ndata: {kind: images, train: [d]}\n"
+                               "training: {steps: 1, global_batch_size: 1}\n"
+                               "model: {config: config.json}\n"),
+                     {});
+}
+
 TEST(HfConfig, Transformers4) {
   const TempDir dir;
   std::filesystem::create_directory(dir.path() / "hf");
@@ -130,6 +141,47 @@ TEST(HfConfig, ThereAndBackForEveryModel) {
     const AnyModel model = small_model(type);
     EXPECT_EQ(model_from_hf(model->hf_config(64), "again"), model);
   }
+}
+
+// A classifier of ImageNet-21k names 21,843 classes twice.
+TEST(HfConfig, MayBeAsLargeAsAnImportTakes) {
+  nlohmann::json json = small_model("vit")->hf_config(0);
+  for (int i = 0; i < 21843; ++i) json["id2label"][std::to_string(i)] = std::string(60, 'x');
+  ASSERT_GT(json.dump().size(), size_t{1} << 20);
+  EXPECT_EQ(load_images(json).model->input().num_labels, 21843);
+}
+
+// Another problem_type is another loss, and so is a single class, which transformers takes for a
+// regression.
+TEST(HfConfig, VitIsAClassifierOfSeveralClasses) {
+  nlohmann::json json = small_model("vit")->hf_config(0);
+  for (const nlohmann::json& type :
+       {nlohmann::json(), nlohmann::json("single_label_classification")}) {
+    json["problem_type"] = type;
+    EXPECT_NO_THROW(load_images(json)) << type;
+  }
+  for (const char* type : {"multi_label_classification", "regression"}) {
+    json["problem_type"] = type;
+    expect_user_error(
+        [&] { load_images(json); },
+        {std::string("problem_type: \"") + type + "\"; only \"single_label_classification\""},
+        type);
+  }
+  json["problem_type"] = nullptr;
+  json["id2label"] = {{"0", "alone"}};
+  expect_user_error([&] { load_images(json); },
+                    {"id2label: {\"0\":\"alone\"}; must be", "at least 2"}, "names");
+  json["num_labels"] = 1;
+  expect_user_error([&] { load_images(json); }, {"num_labels: 1; must be at least 2 classes"},
+                    "number");
+  const TempDir dir;
+  expect_user_error(
+      [&] {
+        load_with(dir,
+                  "model: {type: vit, hidden_size: 8, intermediate_size: 8, num_hidden_layers: 1, "
+                  "num_attention_heads: 4, num_labels: 1}");
+      },
+      {"model.num_labels: 1", "from 2"}, "YAML");
 }
 
 TEST(HfConfig, ModelsWithoutAFormThereAreNotExported) {
