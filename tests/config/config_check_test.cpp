@@ -270,7 +270,9 @@ TEST(Check, EveryConfigurationOfTheFolder) {
     EXPECT_NO_THROW(check_config(config));
     std::ifstream in(entry.path());
     const std::string text{std::istreambuf_iterator<char>(in), {}};
-    if (text.find("GPUs") != std::string::npos) EXPECT_EQ(config.device, "cuda");
+    if (text.find("GPUs") != std::string::npos) {
+      EXPECT_EQ(config.device, "cuda");
+    }
     const size_t ranks = text.find("--ranks ");
     if (ranks != std::string::npos) {
       EXPECT_NO_THROW(resolve_mesh(config, std::stoi(text.substr(ranks + 8))));
