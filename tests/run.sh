@@ -3,7 +3,7 @@
 #
 #   tests/run.sh            everything that needs no Python packages
 #   tests/run.sh --quick    of the tests only those of seconds, on one process
-#   tests/run.sh --peers    also live against PyTorch and transformers (3 GB of downloads, once)
+#   tests/run.sh --peers    also live against PyTorch and transformers (3 GB of downloads, once), and tools/*.py
 set -euo pipefail
 # shellcheck source=launch/lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/../launch/lib.sh"
@@ -94,6 +94,7 @@ check "documented keys are the program's" documented
 
 if $peers; then
   title "Against PyTorch and transformers"
+  check "tools in Python" deps/peers/bin/python tests/tools/tools_test.py
   if tests/peers/run.sh; then passed=$((passed + 1)); else failed+=("tests/peers/run.sh"); fi
 fi
 

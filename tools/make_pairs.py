@@ -20,6 +20,27 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests/peers"))
 from megatron_index import write_tokens  # noqa: E402
 
 RESERVED = 3
+MAX_VOCAB = 2**31
+
+
+def check(arguments: argparse.Namespace) -> None:
+    """Ends with a message if the sequences that are asked for do not exist."""
+    low, high = arguments.length
+    wanted = arguments.count + arguments.valid
+    if arguments.count < 1 or arguments.valid < 0:
+        raise SystemExit(f"--count {arguments.count} --valid {arguments.valid}: at least 1 and 0 are needed")
+    if not 1 <= low <= high:
+        raise SystemExit(f"--length {low} {high}: MIN must be at least 1, and MAX at least MIN")
+    if not RESERVED < arguments.vocab_size <= MAX_VOCAB:
+        raise SystemExit(f"--vocab-size {arguments.vocab_size}: must be from {RESERVED + 1} (ids 0 to {RESERVED - 1} "
+                         f"are reserved) to {MAX_VOCAB}")
+    values, distinct = arguments.vocab_size - RESERVED, 0
+    for length in range(low, high + 1):
+        distinct += values**length
+        if distinct >= wanted:
+            return
+    raise SystemExit(f"--count {arguments.count} --valid {arguments.valid}: there are {distinct} distinct sequences of "
+                     f"{low} to {high} of {values} values; lower them, or raise --length or --vocab-size")
 
 
 def main() -> None:
@@ -31,19 +52,23 @@ def main() -> None:
     parser.add_argument("--vocab-size", type=int, default=32)
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
+    check(arguments)
     generator = np.random.default_rng(arguments.seed)
     low, high = arguments.length
+    dtype = np.uint16 if arguments.vocab_size <= 2**16 else np.int32
     seen: set[bytes] = set()
     sequences: list[np.ndarray] = []
     while len(sequences) < arguments.count + arguments.valid:
         length = generator.integers(low, high + 1)
-        sequence = generator.integers(RESERVED, arguments.vocab_size, length).astype(np.uint16)
+        sequence = generator.integers(RESERVED, arguments.vocab_size, length).astype(dtype)
         if sequence.tobytes() in seen:
             continue
         seen.add(sequence.tobytes())
         sequences.append(sequence)
     Path(arguments.out).parent.mkdir(parents=True, exist_ok=True)
     for name, part in (("", sequences[arguments.valid :]), ("-valid", sequences[: arguments.valid])):
+        if not part:
+            continue
         write_tokens(f"{arguments.out}{name}-source", part)
         write_tokens(f"{arguments.out}{name}-target", [sequence[::-1] for sequence in part])
         print(f"wrote {arguments.out}{name}-source and -target: {len(part)} pairs of {low} to {high} tokens")

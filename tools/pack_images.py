@@ -7,7 +7,8 @@
                                           any folder of class folders of images, resized; class numbers follow
                                           the sorted names of the class folders
 
-Every K-th image of a class (5 unless given; 0: none) goes to the test file, so the split is fixed. Run it
+Every K-th image of a class (5 unless given; 0: none) goes to the test file, so the split is fixed. Hidden
+files are passed over, other files that are no images are named. One image is in memory at a time. Run it
 with deps/peers/bin/python (launch/setup.sh --peers).
 """
 
@@ -15,56 +16,126 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import struct
+import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
-from safetensors.numpy import save_file
 
 
-def write(path: Path, images: np.ndarray, labels: np.ndarray, classes: list[str]) -> None:
-    """images uint8 [N, C, H, W], labels int64 [N]; the names of the classes go along as metadata."""
+def write(path: Path, shape: tuple[int, ...], labels: Sequence[int], image: Callable[[int], np.ndarray],
+          classes: list[str]) -> None:
+    """image(i): uint8 of `shape` [C, H, W] for labels[i]; the names of the classes go along as metadata.
+
+    The layout of safetensors: the length of a header in JSON, the header, the data. The file appears whole.
+    """
+    bytes_of_labels = 8 * len(labels)
+    end = bytes_of_labels + len(labels) * int(np.prod(shape))
+    header = json.dumps({
+        "__metadata__": {"classes": json.dumps(classes)},
+        "labels": {"dtype": "I64", "shape": [len(labels)], "data_offsets": [0, bytes_of_labels]},
+        "images": {"dtype": "U8", "shape": [len(labels), *shape], "data_offsets": [bytes_of_labels, end]},
+    }).encode()
+    header += b" " * (-len(header) % 8)
     path.parent.mkdir(parents=True, exist_ok=True)
-    save_file({"images": np.ascontiguousarray(images), "labels": labels.astype(np.int64)}, path,
-              metadata={"classes": json.dumps(classes)})
-    print(f"wrote {path}: {len(images)} images of {' x '.join(map(str, images.shape[1:]))}, {len(classes)} classes")
+    partial = path.with_name(f"{path.name}.partial-{os.getpid()}")
+    try:
+        with partial.open("wb") as out:
+            out.write(struct.pack("<Q", len(header)) + header + np.asarray(labels, dtype="<i8").tobytes())
+            for i in range(len(labels)):
+                pixels = image(i)
+                assert pixels.dtype == np.uint8 and pixels.shape == shape
+                out.write(np.ascontiguousarray(pixels).tobytes())
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+    print(f"wrote {path}: {len(labels)} images of {' x '.join(map(str, shape))}, {len(classes)} classes")
 
 
-def write_split(out: str, images: np.ndarray, labels: np.ndarray, classes: list[str], test_every: int) -> None:
-    place = np.zeros(len(labels), dtype=np.int64)  # of each image within its class
-    for label in range(len(classes)):
-        mine = labels == label
-        place[mine] = np.arange(mine.sum())
-    test = place % test_every == test_every - 1 if test_every else np.zeros(len(labels), dtype=bool)
-    write(Path(f"{out}-train.safetensors"), images[~test], labels[~test], classes)
-    if test.any():
-        write(Path(f"{out}-test.safetensors"), images[test], labels[test], classes)
+def write_split(out: str, shape: tuple[int, ...], labels: Sequence[int], image: Callable[[int], np.ndarray],
+                classes: list[str], test_every: int) -> None:
+    seen = [0] * len(classes)
+    parts: dict[str, list[int]] = {"train": [], "test": []}
+    for i, label in enumerate(labels):
+        seen[label] += 1
+        parts["test" if test_every and seen[label] % test_every == 0 else "train"].append(i)
+    for name, part in parts.items():
+        if part:
+            write(Path(f"{out}-{name}.safetensors"), shape, [labels[i] for i in part],
+                  lambda k, part=part: image(part[k]), classes)
 
 
-def digits() -> tuple[np.ndarray, np.ndarray, list[str]]:
+def pack_digits(out: str, test_every: int) -> None:
     from sklearn.datasets import load_digits
 
     data = load_digits()
-    images = np.rint(data.images * 255 / 16).astype(np.uint8)  # scans of 17 shades
-    return images[:, None], data.target, [str(name) for name in data.target_names]
+    images = np.rint(data.images * 255 / 16).astype(np.uint8)[:, None]  # scans of 17 shades
+    write_split(out, images.shape[1:], [int(label) for label in data.target], lambda i: images[i],
+                [str(name) for name in data.target_names], test_every)
 
 
-def folder(path: Path, size: tuple[int, int], gray: bool) -> tuple[np.ndarray, np.ndarray, list[str]]:
+def eight_bits(image, file: Path):
+    """`image` with 8 bits a channel; Pillow's own conversion of deeper gray cuts values off at 255."""
     from PIL import Image
 
-    classes = sorted(entry.name for entry in path.iterdir() if entry.is_dir())
+    if image.mode.startswith("I;16"):
+        return Image.fromarray(((np.asarray(image).astype(np.uint32) * 255 + 32767) // 65535).astype(np.uint8))
+    if image.mode in ("I", "F"):
+        raise SystemExit(f"{file}: has {image.mode} pixels of 32 bits, whose range it does not say; convert it to 8 or "
+                         "16 bits")
+    return image
+
+
+def read_image(file: Path, size: tuple[int, int], gray: bool) -> np.ndarray:
+    from PIL import Image
+
+    try:
+        with Image.open(file) as image:
+            whole = eight_bits(image, file).convert("L" if gray else "RGB")
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        raise SystemExit(f"{file}: cannot be read as an image: {error}; repair or remove it") from error
+    pixels = np.asarray(whole.resize(size[::-1], Image.Resampling.BILINEAR))
+    return pixels[None] if gray else pixels.transpose(2, 0, 1)
+
+
+def is_image(file: Path) -> bool:
+    """By its first bytes; says which files are none."""
+    from PIL import Image, UnidentifiedImageError
+
+    if file.name.startswith("."):
+        return False
+    if file.is_file():
+        try:
+            with Image.open(file):
+                return True
+        except UnidentifiedImageError:
+            pass
+        except Image.DecompressionBombError as error:
+            raise SystemExit(f"{file}: {error}") from error
+    print(f"passed over {file}: not an image", file=sys.stderr)
+    return False
+
+
+def pack_folder(path: Path, out: str, size: tuple[int, int], gray: bool, test_every: int) -> None:
+    if not path.is_dir():
+        raise SystemExit(f"{path} is not a folder")
+    classes = sorted(entry.name for entry in path.iterdir() if entry.is_dir() and not entry.name.startswith("."))
     if not classes:
         raise SystemExit(f"{path} has no class folders")
-    images, labels = [], []
+    files: list[Path] = []
+    labels: list[int] = []
     for label, name in enumerate(classes):
-        for file in sorted((path / name).iterdir()):
-            with Image.open(file) as image:
-                resized = image.convert("L" if gray else "RGB").resize(size[::-1], Image.Resampling.BILINEAR)
-            pixels = np.asarray(resized)
-            images.append(pixels[None] if gray else pixels.transpose(2, 0, 1))
-            labels.append(label)
-    if not images:
+        mine = [file for file in sorted((path / name).iterdir()) if is_image(file)]
+        if not mine:
+            print(f"class {label}, {path / name}, has no images", file=sys.stderr)
+        files += mine
+        labels += [label] * len(mine)
+    if not files:
         raise SystemExit(f"{path} has no images in its {len(classes)} class folders")
-    return np.stack(images), np.array(labels), classes
+    write_split(out, (1 if gray else 3, *size), labels, lambda i: read_image(files[i], size, gray), classes,
+                test_every)
 
 
 def main() -> None:
@@ -80,11 +151,14 @@ def main() -> None:
     for command in (of_digits, of_folder):
         command.add_argument("--test-every", type=int, default=5, metavar="K")
     arguments = parser.parse_args()
+    if arguments.test_every < 0 or arguments.test_every == 1:
+        parser.error(f"--test-every {arguments.test_every}: must be 0 or at least 2, so that some are left to train on")
     if arguments.command == "digits":
-        images, labels, classes = digits()
-    else:
-        images, labels, classes = folder(arguments.input, tuple(arguments.size), arguments.gray)
-    write_split(arguments.out, images, labels, classes, arguments.test_every)
+        pack_digits(arguments.out, arguments.test_every)
+        return
+    if min(arguments.size) < 1:
+        parser.error(f"--size {arguments.size[0]} {arguments.size[1]}: must be at least 1")
+    pack_folder(arguments.input, arguments.out, tuple(arguments.size), arguments.gray, arguments.test_every)
 
 
 if __name__ == "__main__":
