@@ -3,12 +3,14 @@
 For a model with as many kv heads as heads, one with fewer and one with tied embeddings: import a random
 Hugging Face model, train 20 steps at tp 2 x dp 2, train the same model in plain PyTorch, and compare every
 loss, gradient norm and weight, and the logits of the exported folder. Import followed by export must keep
-every bit. Prints what it measured; exits with 1 if anything is off.
+every bit. A ViT's export with its image processor must give the run's own validation loss. Prints what it
+measured; exits with 1 if anything is off.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import sys
 import tempfile
@@ -16,8 +18,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import torch
-from safetensors.torch import load_file
-from transformers import LlamaForCausalLM
+from PIL import Image
+from safetensors.torch import load_file, save_file
+from transformers import AutoImageProcessor, LlamaForCausalLM, ViTForImageClassification
 
 import reference
 import tessera
@@ -130,6 +133,36 @@ def check_training(checks: Checks, original: Path, step_dir: Path, data: Path, f
     checks.below("export: logits of transformers on the exported folder", distance, TOLERANCE)
 
 
+def check_images(checks: Checks, folder: Path) -> None:
+    """A ViT trained from YAML: transformers' processor and model on the export give the run's validation loss."""
+    generator = torch.Generator().manual_seed(3)
+    pixels = torch.randint(0, 256, (40, 3, 8, 8), generator=generator, dtype=torch.uint8)
+    labels = torch.randint(0, 5, (40,), generator=generator)
+    data = folder / "images.safetensors"
+    save_file({"images": pixels, "labels": labels}, data)
+    mean, std = [0.1, 0.2, 0.3], [0.2, 0.3, 0.25]
+    tessera.train({
+        "model": {"type": "vit", "hidden_size": 32, "intermediate_size": 40, "num_hidden_layers": 2,
+                  "num_attention_heads": 4, "image_size": 8, "patch_size": 2, "num_labels": 5,
+                  "initializer_range": 0.3},
+        "data": {"kind": "images", "train": [str(data)], "valid": [str(data)], "mean": mean, "std": std},
+        "training": {"steps": 1, "global_batch_size": 40, "micro_batch_size": 10},
+        "optimizer": {"lr": 1e-3}, "eval": {"every": 1, "batches": 4}}, folder, ranks=1)
+    metrics = [json.loads(line) for line in (folder / "run/metrics.jsonl").read_text().splitlines()]
+    exported = folder / "exported"
+    tessera.run("checkpoint", "consolidate", tessera.newest_step(folder / "run"), exported)
+    processor = AutoImageProcessor.from_pretrained(exported)
+    images = [Image.fromarray(image.permute(1, 2, 0).numpy()) for image in pixels]
+    inputs = processor(images, return_tensors="pt")["pixel_values"]
+    wanted = (pixels.double() / 255 - torch.tensor(mean).view(3, 1, 1)) / torch.tensor(std).view(3, 1, 1)
+    checks.below("images: pixels of the exported processor", (inputs - wanted).abs().max().item(), 1e-5)
+    with torch.no_grad():
+        logits = ViTForImageClassification.from_pretrained(exported).eval()(inputs).logits
+    loss = torch.nn.functional.cross_entropy(logits, labels).item()
+    evaluated = next(line["eval_loss"] for line in metrics if "eval_loss" in line)
+    checks.below("images: loss of transformers on the exported folder", reference.relative(loss, evaluated), TOLERANCE)
+
+
 def load_model(folder: Path) -> LlamaForCausalLM:
     model, info = LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32, output_loading_info=True)
     wrong = {key: value for key, value in info.items() if value}
@@ -159,6 +192,12 @@ def main() -> int:
                 check_training(checks, original, step_dir, data, folder)
             except (RuntimeError, OSError, KeyError) as error:  # the next model is still worth a look
                 checks.true(f"runs to its end: {error!r}".replace("\\n", "\n"), False)
+    with tempfile.TemporaryDirectory(prefix="tessera-peers-") as temporary:
+        print("images: ViT", flush=True)
+        try:
+            check_images(checks, Path(temporary))
+        except (RuntimeError, OSError, KeyError) as error:
+            checks.true(f"runs to its end: {error!r}".replace("\\n", "\n"), False)
     print(f"peers: {checks.passed} passed, {checks.failed} failed "
           f"(torch {torch.__version__})", flush=True)
     return 1 if checks.failed or not checks.passed else 0
