@@ -7,6 +7,7 @@
 #include "base/exit_codes.h"
 #include "checkpoint/convert.h"
 #include "cli/command_line.h"
+#include "config/load.h"
 #include "models/registry.h"
 
 namespace tessera {
@@ -78,6 +79,7 @@ void add_inspect(CLI::App& parent, Action& action) {
 // A folder that training would refuse is refused before its weights are copied.
 HfModel recognize(const nlohmann::json& config) {
   const AnyModel model = model_from_hf(config, "config.json");
+  check_model(model);
   return {model->hf_tensors(), model_tensors(*model)};
 }
 

@@ -233,6 +233,17 @@ void check_loss_scale(const PrecisionSection& p) {
   }
 }
 
+void check_buffers(const Config& c) {
+  if (c.precision.buffers == BufferDtype::kFp32) return;
+  AnyModel model = c.model;
+  for (const Field& field : model->fields())
+    if (field.name == "rope_theta") return;
+  fail_user("config",
+            "precision.buffers: bf16; they are tables of rotary positions, and model.type {} has "
+            "none; remove it",
+            model->type());
+}
+
 void check_memory(const Config& c) {
   if (c.parallel.sequence_parallel && c.memory.loss_chunk % c.parallel.tp != 0) {
     fail_user("config",
@@ -309,6 +320,11 @@ void check_run(const Config& c) {
 
 }  // namespace
 
+void check_model(AnyModel model) {
+  for (const Field& field : model->fields()) check_field("model." + field.name, field);
+  model->check(/*seq_len=*/0);
+}
+
 void check_config(const Config& config) {
   check_fields(config);
   config.model->check(config.data.seq_len);
@@ -316,6 +332,7 @@ void check_config(const Config& config) {
   check_device_rules(config);
   check_optimizer(config.optimizer, config.precision.params);
   check_precision(config.precision);
+  check_buffers(config);
   check_memory(config);
   check_loss_scale(config.precision);
   check_data(config);

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/field.h"
+#include "models/dropout_keys.h"
 #include "parallel/device/cuda_support.h"
 
 namespace tessera {
@@ -16,7 +17,7 @@ void check_device_rules(const Config& c) {
   };
   AnyModel model = c.model;
   for (const Field& field : model->fields()) {
-    if (field.name.find("drop") == std::string::npos) continue;
+    if (!is_dropout_key(field.name)) continue;
     const auto* rate = std::get_if<RealValue>(&field.value);
     if (rate && *rate->value > 0)
       refuse("model." + field.name, real_text(*rate->value),

@@ -9,6 +9,7 @@
 #include "config/fields.h"
 #include "config/nearest.h"
 #include "config/numbers.h"
+#include "models/dropout_keys.h"
 
 namespace tessera {
 namespace {
@@ -314,7 +315,9 @@ class Decoder {
       throw UserError(fmt::format("{} (model.config at {})", error.what(), value.where));
     }
     model_from_file_ = true;
-    const std::vector<std::string> allowed = config_.model->keys_beside_hf_config();
+    std::vector<std::string> allowed;
+    for (const Field& key : config_.model->fields())
+      if (is_dropout_key(key.name)) allowed.push_back(key.name);
     for (const YamlEntry& entry : node.entries) {
       if (entry.key == "config" ||
           std::find(allowed.begin(), allowed.end(), entry.key) != allowed.end())

@@ -95,7 +95,7 @@ std::string keys_markdown() {
     if (section.name == "model") {
       text +=
           "| `config` | path of a Hugging Face `config.json` |  | fixed | Takes the whole model "
-          "from that file, in place of all keys above (those that no such file has may stand "
+          "from that file, in place of all keys above (those of dropout may stand "
           "beside it). |\n";
     }
     text += "\n";

@@ -278,7 +278,7 @@ std::vector<Section> describe(Config& c) {
                 choice(c.precision.buffers, {"fp32", "bf16"}),
                 false,
                 kMathematics,
-                "Tables that are not trained, such as those of rotary positions.",
+                "Tables that are not trained: those of rotary positions.",
                 {"buffer_dtype"}},
                {"keep_fp32",
                 TextListValue{&c.precision.keep_fp32},

@@ -18,6 +18,9 @@ Config load_config(const std::filesystem::path& file, const std::vector<std::str
 // All rules that need no number of ranks. UserError naming the values and the ones that would work.
 void check_config(const Config& config);
 
+// Of these, the rules of a model's own keys.
+void check_model(AnyModel model);
+
 // The mesh for `world` ranks, dp_shard: auto resolved; UserError when the product does not fit.
 MeshShape resolve_mesh(const Config& config, int world);
 

@@ -225,6 +225,7 @@ void DecoderModel::read_hf_config(const HfConfig& hf) {
   c.vocab_size = hf.size("vocab_size");
   hf.require("hidden_act", "silu");
   hf.require("partial_rotary_factor", 1);
+  hf.require("is_causal", true);
   read_hf_rope(hf, c.rope_theta, c.rope_scaling);
   // transformers' own defaults, not ours.
   c.rms_norm_eps = hf.number_or("rms_norm_eps", 1.0e-6);

@@ -25,9 +25,6 @@ class DecoderModel : public Model {
                                                   const ModelOptions& options) const override;
   void read_hf_config(const HfConfig& hf) override;
   nlohmann::json hf_config(int64_t seq_len) const override;
-  std::vector<std::string> keys_beside_hf_config() const override {
-    return {"hidden_dropout", "embedding_dropout"};
-  }
   HfTensors hf_tensors() const override;
 
  protected:

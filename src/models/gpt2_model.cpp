@@ -161,6 +161,12 @@ void Gpt2Model::read_hf_config(const HfConfig& hf) {
   hf.require("scale_attn_weights", true);
   hf.require("scale_attn_by_inverse_layer_idx", false);
   hf.require("add_cross_attention", false);
+  hf.require("is_causal", true);
+  // Other names of the same, which transformers reads as well.
+  hf.require("hidden_size", c_.n_embd);
+  hf.require("num_hidden_layers", c_.n_layer);
+  hf.require("num_attention_heads", c_.n_head);
+  hf.require("max_position_embeddings", c_.n_positions);
 }
 
 nlohmann::json Gpt2Model::hf_config(int64_t) const {

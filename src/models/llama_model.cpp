@@ -1,4 +1,6 @@
 // Llama (Touvron et al. 2023; Grattafiori et al. 2024).
+#include "base/divisors.h"
+#include "base/error.h"
 #include "models/decoder_model.h"
 #include "models/model_list.h"
 
@@ -9,6 +11,17 @@ class LlamaModel : public DecoderModel {
  public:
   std::unique_ptr<Model> clone() const override { return std::make_unique<LlamaModel>(*this); }
   std::string type() const override { return "llama"; }
+
+  void check(int64_t seq_len) const override {
+    DecoderModel::check(seq_len);
+    // A rule of its class in transformers, which could not load the export else.
+    if (config.hidden_size % config.num_attention_heads != 0)
+      fail_user(
+          "config",
+          "model.num_attention_heads: {}; must divide model.hidden_size {} in a llama, whatever "
+          "head_dim is; these would: {}; mistral and qwen3 have no such rule",
+          config.num_attention_heads, config.hidden_size, divisors(config.hidden_size));
+  }
 
  private:
   const char* architecture() const override { return "LlamaForCausalLM"; }

@@ -51,8 +51,6 @@ class Model {
   virtual void read_hf_config(const HfConfig& config) = 0;
   // The config.json with which `transformers` builds this model; every checkpoint carries it.
   virtual nlohmann::json hf_config(int64_t seq_len) const = 0;
-  // Keys of the section that no config.json has: these may stand beside model.config.
-  virtual std::vector<std::string> keys_beside_hf_config() const { return {}; }
   // How its files' tensors follow from the parameters; by default, name by name.
   virtual HfTensors hf_tensors() const { return {}; }
 };

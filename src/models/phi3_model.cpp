@@ -16,10 +16,13 @@ class Phi3Model : public DecoderModel {
 
   std::vector<Field> fields() override {
     std::vector<Field> fields = DecoderModel::fields();
+    // Its class in transformers knows longrope alone, which is not supported here.
+    std::erase_if(fields, [](const Field& field) {
+      return field.name.starts_with("rope_") && field.name != "rope_theta";
+    });
     fields.push_back(sliding_window_field());
     return fields;
   }
-  std::vector<std::string> keys_beside_hf_config() const override { return {}; }
 
   HfTensors hf_tensors() const override {
     HfTensors names = DecoderModel::hf_tensors();
@@ -39,6 +42,10 @@ class Phi3Model : public DecoderModel {
   const char* architecture() const override { return "Phi3ForCausalLM"; }
   void read_own(const HfConfig& hf) override {
     if (!hf.has("rms_norm_eps")) config.rms_norm_eps = 1.0e-5;
+    if (config.rope_scaling.type != RopeScalingType::kNone)
+      hf.refuse(hf.has("rope_scaling") ? "rope_scaling" : "rope_parameters",
+                hf.json()[hf.has("rope_scaling") ? "rope_scaling" : "rope_parameters"],
+                "Phi-3 has rotary positions as they are, or longrope, which is not supported");
     config.sliding_window = hf.size_or("sliding_window", 0);
     config.hidden_dropout = hf.rate_or("resid_pdrop", 0.0);
     config.embedding_dropout = hf.rate_or("embd_pdrop", 0.0);

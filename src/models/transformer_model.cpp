@@ -30,15 +30,11 @@ class TransformerModel : public Model {
                                                   const ModelOptions& options) const override {
     return make_transformer(c_, mesh, options);
   }
-  // transformers has no such model: this program's own form, for its checkpoints.
+  // transformers has no such model: this program's own config.json beside torch.nn.Transformer's
+  // names.
   void read_hf_config(const HfConfig& hf) override;
   nlohmann::json hf_config(int64_t seq_len) const override;
-  HfTensors hf_tensors() const override {
-    fail_user(
-        "models",
-        "model.type: transformer has no form in Hugging Face's transformers, so it is neither "
-        "exported nor imported; its checkpoints are readable as safetensors");
-  }
+  HfTensors hf_tensors() const override;
 
  private:
   TransformerConfig c_;
@@ -185,6 +181,25 @@ nlohmann::json TransformerModel::hf_config(int64_t) const {
           {"hidden_dropout", c_.hidden_dropout},
           {"attention_dropout", c_.attention_dropout},
           {"activation_dropout", c_.activation_dropout}};
+}
+
+// The state_dict of torch.nn.Transformer, which holds q, k and v of an attention in one; embeddings
+// and output, which lie outside of it, keep our names.
+HfTensors TransformerModel::hf_tensors() const {
+  HfTensors names;
+  const auto add_attention = [&](const std::string& prefix) {
+    for (const std::string kind : {"weight", "bias"})
+      names.tensors.push_back(
+          {prefix + "in_proj_" + kind,
+           {prefix + "q_proj." + kind, prefix + "k_proj." + kind, prefix + "v_proj." + kind}});
+  };
+  for (int64_t i = 0; i < c_.num_encoder_layers; ++i)
+    add_attention(fmt::format("encoder.layers.{}.self_attn.", i));
+  for (int64_t i = 0; i < c_.num_decoder_layers; ++i) {
+    add_attention(fmt::format("decoder.layers.{}.self_attn.", i));
+    add_attention(fmt::format("decoder.layers.{}.multihead_attn.", i));
+  }
+  return names;
 }
 
 }  // namespace

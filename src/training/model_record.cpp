@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <map>
 #include <string>
 #include <vector>
 
 #include "base/error.h"
+#include "models/dropout_keys.h"
 #include "models/registry.h"
 
 namespace tessera {
@@ -14,22 +16,30 @@ namespace {
 
 // How the weights came about is past once they are there, and dropout may change.
 bool may_differ(const std::string& key) {
-  return key == "initializer_range" || key.ends_with("dropout") || key.ends_with("_pdrop") ||
-         key.ends_with("dropout_prob");
+  return key == "initializer_range" || is_dropout_key(key);
+}
+
+// By name; a key of one model alone is none of the other's.
+std::map<std::string, std::string> values_of(AnyModel model) {
+  std::map<std::string, std::string> values = {{"type", model->type()}};
+  for (const Field& field : model->fields())
+    if (!may_differ(field.name)) values[field.name] = value_text(field.value);
+  return values;
 }
 
 }  // namespace
 
 void check_same_model(const nlohmann::json& recorded, const Model& model,
                       const std::filesystem::path& step_dir) {
-  const AnyModel there = model_from_hf(recorded, step_dir.string());
-  // Read back, both spell what they mean in the same way.
-  const nlohmann::json then = there->hf_config(0), now = model.hf_config(0);
+  const auto then = values_of(model_from_hf(recorded, step_dir.string()));
+  auto now = values_of(AnyModel(model.clone()));
   std::vector<std::string> differences;
-  for (const auto& [key, value] : then.items())
-    if (!may_differ(key) && (!now.contains(key) || value != now[key]))
-      differences.push_back(fmt::format("model.{}: {} there, {} in the configuration", key,
-                                        value.dump(), now.value(key, nlohmann::json()).dump()));
+  for (const auto& [key, value] : then) {
+    const std::string here = now.contains(key) ? now[key] : "not a key";
+    if (value != here)
+      differences.push_back(
+          fmt::format("model.{}: {} there, {} in the configuration", key, value, here));
+  }
   if (differences.empty()) return;
   fail_user("train", "{} holds another model:\n  {}\nmake the configuration agree with it",
             step_dir.string(), fmt::join(differences, "\n  "));

@@ -261,6 +261,13 @@ TEST(Cli, ImportRefusesAnotherModel) {
   Result result = import_with(R"(, "rope_scaling": {"rope_type": "llama3", "factor": 8.0})");
   EXPECT_EQ(result.exit_code, 2);
   EXPECT_HAS(result.err, "rope_scaling");
+  // What training would refuse is refused before anything is copied.
+  result = import_with(R"(, "head_dim": 3)");
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_HAS(result.err, "model.head_dim: 3; heads are rotated in pairs");
+  result = import_with(R"(, "initializer_range": -1)");
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_HAS(result.err, "model.initializer_range: -1");
   result = import_with("");
   EXPECT_EQ(result.exit_code, 2);
   EXPECT_HAS(result.err, "11 missing: model.embed_tokens.weight");

@@ -132,6 +132,56 @@ TEST(HfConfig, ReadsScaledRotaryPositionsOfBothVersions) {
   EXPECT_EQ(model_from_hf(config.model->hf_config(16), "again"), config.model);
   json["rope_parameters"] = {{"rope_type", "linear"}, {"factor", 2}};
   EXPECT_EQ(sizes(load_json(json)).rope_scaling.type, RopeScalingType::kLinear);
+  // By 1 it is none.
+  json["rope_parameters"] = {{"rope_type", "linear"}, {"factor", 1}};
+  EXPECT_EQ(sizes(load_json(json)).rope_scaling, RopeScaling());
+}
+
+// transformers' releases differ in which of two that contradict each other they take.
+TEST(HfConfig, RefusesRotaryPositionsThatContradictEachOther) {
+  const nlohmann::json plain = nlohmann::json::parse(kLlama4);
+  nlohmann::json json = plain;
+  json["rope_parameters"] = {{"rope_type", "linear"}, {"factor", 2.0}, {"rope_theta", 500000.0}};
+  json["rope_scaling"] = {{"type", "linear"}, {"factor", 2.0}};
+  EXPECT_EQ(sizes(load_json(json)).rope_scaling.factor, 2.0);
+  for (const nlohmann::json& other :
+       {nlohmann::json{{"type", "linear"}, {"factor", 4.0}},
+        {{"rope_type", "default"}},
+        {{"type", "linear"}, {"factor", 2.0}, {"rope_theta", 10.0}}}) {
+    json["rope_scaling"] = other;
+    expect_user_error([&] { load_json(json); },
+                      {"rope_scaling: ", "must say the same as rope_parameters"}, other.dump());
+  }
+  json = plain;
+  json["rope_scaling"] = {{"rope_type", "llama3"},
+                          {"factor", 8.0},
+                          {"low_freq_factor", 1.0},
+                          {"high_freq_factor", 4.0},
+                          {"original_max_position_embeddings", 4096}};
+  json["original_max_position_embeddings"] = 8192;
+  expect_user_error([&] { load_json(json); }, {"original_max_position_embeddings: 8192", "4096"},
+                    "length");
+}
+
+TEST(HfConfig, RefusesAttentionInBothDirections) {
+  for (const std::string& type : model_types()) {
+    nlohmann::json json = small_model(type)->hf_config(64);
+    if (model_from_hf(json, type)->input().kind != DataKind::kTokens) continue;
+    json["is_causal"] = true;
+    EXPECT_NO_THROW(model_from_hf(json, type));
+    json["is_causal"] = false;
+    expect_user_error([&] { model_from_hf(json, type); }, {"is_causal: false"}, type);
+  }
+}
+
+TEST(HfConfig, RefusesWhatTheModelsClassInTransformersCannotLoad) {
+  nlohmann::json json = small_model("phi3")->hf_config(64);
+  json["rope_scaling"] = {{"rope_type", "linear"}, {"factor", 2.0}};
+  json.erase("rope_parameters");
+  expect_user_error([&] { model_from_hf(json, "phi3"); }, {"rope_scaling: ", "longrope"}, "phi3");
+  json = small_model("gpt2")->hf_config(64);
+  json["num_attention_heads"] = 1000;
+  expect_user_error([&] { model_from_hf(json, "gpt2"); }, {"num_attention_heads: 1000"}, "gpt2");
 }
 
 // Every model's config.json reads back as the same model.
@@ -182,12 +232,6 @@ TEST(HfConfig, VitIsAClassifierOfSeveralClasses) {
                   "num_attention_heads: 4, num_labels: 1}");
       },
       {"model.num_labels: 1", "from 2"}, "YAML");
-}
-
-TEST(HfConfig, ModelsWithoutAFormThereAreNotExported) {
-  const AnyModel model = small_model("transformer");
-  expect_user_error([&] { model->hf_tensors(); },
-                    {"transformer has no form in Hugging Face's transformers"}, "transformer");
 }
 
 TEST(HfConfig, WindowsOfSomeLayersAlone) {
@@ -318,8 +362,11 @@ TEST(HfConfig, RefusesFilesAndOtherKeys) {
   }
   expect_user_error([&] { load_with(dir, "model: {config: config.json}", {"model.vocab_size=8"}); },
                     {"--set model.vocab_size: model.vocab_size: beside model.config",
-                     "leaves only hidden_dropout"},
+                     "leaves only attention_dropout and hidden_dropout and embedding_dropout"},
                     "override");
+  const Config config =
+      load_with(dir, "model: {config: config.json}", {"model.attention_dropout=0.25"});
+  EXPECT_EQ(sizes(config).attention_dropout, 0.25);
 }
 
 }  // namespace

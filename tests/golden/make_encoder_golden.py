@@ -141,11 +141,19 @@ def make_seq2seq(folder: Path, **changes: object) -> None:
     loss = (F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none") * weights.flatten()).sum()
     loss.backward()
     tied = config["tie_word_embeddings"]
-    values = seq2seq_names(dict(model.named_parameters()), tied)
+    parameters = dict(model.named_parameters())
+    values = seq2seq_names(parameters, tied)
     grads = seq2seq_names({name: value.grad for name, value in model.named_parameters()}, tied)
     save(folder, values, grads,
          {"source": source, "source_lengths": (source != PAD).sum(1), "tokens": tokens, "targets": targets,
           "weights": weights, "loss": loss, "log_probabilities": logits.log_softmax(-1).flatten(0, 1)}, config)
+    # As consolidate writes it: torch.nn.Transformer's state_dict with embeddings and output by our names.
+    inner = model.transformer.state_dict()
+    outer = {name: value for name, value in values.items() if name.endswith(("embed_tokens.weight", "shared.weight",
+                                                                            "lm_head.weight"))}
+    assert len(inner) + len(outer) == len(parameters)
+    save_file({name: value.detach().contiguous() for name, value in (inner | outer).items()},
+              folder / "files.safetensors")
 
 
 def main() -> None:

@@ -66,6 +66,28 @@ TEST(LayerNorm, EqualsTheFormulaInFp64) {
   }
 }
 
+// One of the two is kept in fp32 beside halves (precision.keep_fp32: ["*bias"]).
+TEST(LayerNorm, TakesWeightAndBiasOfTwoTypes) {
+  const at::Tensor x = leaf(random({6, 8}, 1, at::kBFloat16)),
+                   dy = random({6, 8}, 2, at::kBFloat16);
+  const at::Tensor w = random({8}, 3, at::kBFloat16), b = random({8}, 4);
+  const auto run = [&](const Weight& weight, const Weight& bias) {
+    at::Tensor(x).mutable_grad() = at::Tensor();
+    const NormResult out = layer_norm(x, weight, bias, 1e-5);
+    out.y.backward(dy);
+    EXPECT_TRUE(at::equal(out.make_y(), out.y));
+    return std::pair(out.y.detach(), x.grad());
+  };
+  const Weight mixed_w{w, at::zeros_like(w)}, mixed_b{b, at::zeros_like(b)};
+  const Weight wide_w{w.to(at::kFloat), at::zeros({8})}, wide_b{b, at::zeros({8})};
+  const auto [y, dx] = run(mixed_w, mixed_b);
+  const auto [wide_y, wide_dx] = run(wide_w, wide_b);
+  EXPECT_TRUE(at::equal(y, wide_y));
+  EXPECT_TRUE(at::equal(dx, wide_dx));
+  EXPECT_TRUE(at::equal(mixed_b.grad, wide_b.grad));
+  EXPECT_TRUE(at::equal(mixed_w.grad, wide_w.grad.to(at::kBFloat16)));
+}
+
 // The output alone (a norm after the sum), and frozen weights.
 TEST(LayerNorm, TakesWhatIsThere) {
   const at::Tensor x = leaf(random({6, 8}, 1)), dy = random({6, 8}, 2);

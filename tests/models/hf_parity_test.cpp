@@ -178,6 +178,36 @@ TEST(VitFiles, ExportAfterImportIsTheIdentity) {
   EXPECT_EQ(read_hf_model(folder / "out/config.json"), read_hf_model(folder / "hf/config.json"));
 }
 
+// The encoder-decoder's numbers are encoder_golden_test's too; its files hold the state_dict of
+// torch.nn.Transformer.
+TEST(TransformerFiles, ImportGivesTheParametersAndExportTheFile) {
+  for (const char* name : {"transformer", "transformer-norm-first"}) {
+    SCOPED_TRACE(name);
+    const fs::path golden = fs::path(TESSERA_SOURCE_DIR) / "tests/golden/data" / name;
+    const TemporaryFolder folder;
+    fs::create_directory(folder / "hf");
+    fs::copy_file(golden / "files.safetensors", folder / "hf/model.safetensors");
+    nlohmann::json config = parse_json(slurp(golden / "config.json"), "config.json");
+    config["model_type"] = "transformer";
+    std::ofstream(folder / "hf/config.json") << config;
+    import_hugging_face(folder / "hf", folder / "step", recognize);
+    CheckpointReader reader(folder / "step");
+    for (const auto& [parameter, expected] : read_tensors(golden / "weights.safetensors")) {
+      const at::Tensor found = at::empty(expected.sizes(), at::kFloat);
+      auto* to = static_cast<std::byte*>(found.data_ptr());
+      reader.stream(parameter, kStateParam, Dtype::kF32, [&](const std::byte* data, int64_t bytes) {
+        to = std::copy(data, data + bytes, to);
+      });
+      EXPECT_TRUE(at::equal(found, expected)) << parameter;
+    }
+    ConsolidateOptions options;
+    options.tensors = [](const nlohmann::json& json) { return recognize(json).tensors; };
+    consolidate(folder / "step", folder / "out", options);
+    expect_same_tensors(folder / "out/model.safetensors", golden / "files.safetensors");
+    EXPECT_EQ(read_hf_model(folder / "out/config.json"), read_hf_model(folder / "hf/config.json"));
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, HfParity, ::testing::ValuesIn(kModels), [](const auto& model) {
   std::string name = model.param;
   std::erase(name, '-');

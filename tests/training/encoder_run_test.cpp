@@ -368,6 +368,31 @@ TEST(TransformerRun, EvaluationChangesAndDropsNothing) {
       folder, key);
 }
 
+// Of each norm and each layer, the bias alone.
+TEST(EncoderRun, BiasesMayBeKeptInFp32BesideHalves) {
+  TemporaryFolder folder;
+  for (const bool pairs : {false, true}) {
+    Config config =
+        pairs
+            ? pairs_config(folder, {"training.steps=3", "eval.every=0", "schedule.warmup_steps=0"})
+            : vit_config(folder, {"training.steps=3", "eval.every=0"});
+    const TinyRun wide = run_on(config, folder, 1, 1);
+    config.precision.params = ParamsDtype::kBf16;
+    config.precision.keep_fp32 = {"*bias"};
+    for (const int tp : {1, 2}) {
+      const TinyRun half = run_on(config, folder, 2, tp);
+      ASSERT_EQ(half.steps.size(), 3U);
+      for (size_t i = 0; i < 3; ++i)
+        EXPECT_NEAR(half.steps[i].at("loss").get<double>(), wide.steps[i].at("loss").get<double>(),
+                    0.03)
+            << pairs << " " << tp;
+    }
+    std::filesystem::remove_all(folder / "run-11");
+    std::filesystem::remove_all(folder / "run-21");
+    std::filesystem::remove_all(folder / "run-22");
+  }
+}
+
 TEST(EncoderConfig, RefusesWhatDoesNotGoTogether) {
   TemporaryFolder folder;
   const auto message = [](auto build) { return testing::user_error([&] { build(); }); };
@@ -392,6 +417,10 @@ TEST(EncoderConfig, RefusesWhatDoesNotGoTogether) {
           .find("micro-batch, training.micro_batch_size 2 x data.target_len 5 = 10; a multiple "
                 "of 4 as micro_batch_size would do, or a data.target_len of 6"),
       std::string::npos);
+  EXPECT_NE(message([&] {
+              vit_config(folder, {"precision.params=bf16", "precision.buffers=bf16"});
+            }).find("precision.buffers: bf16; they are tables of rotary positions"),
+            std::string::npos);
   EXPECT_NE(message([&] {
               vit_config(folder, {"data.mean=[0.5, 0.5]"});
             }).find("data.mean: 2 numbers; must be one for each of the 1 channels"),

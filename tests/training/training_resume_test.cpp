@@ -222,7 +222,10 @@ TEST(Resume, InitFromRefusesAnotherModel) {
       std::filesystem::path(source.run.dir) / "checkpoints" / step_dir_name(5);
   sizes(config).rope_theta = 500000.0;  // shapes cannot tell
   sizes(config).num_attention_heads = 4;
-  EXPECT_NE(error_of([&] { run(config); }).find("rope_theta"), std::string::npos);
+  const std::string error = error_of([&] { run(config); });
+  EXPECT_NE(error.find("model.rope_theta: 10000.0 there, 500000.0 in the configuration"),
+            std::string::npos)
+      << error;
 }
 
 TEST(Training, CountsGlobalTokensAndFollowsTheSchedule) {

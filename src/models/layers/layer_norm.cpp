@@ -16,17 +16,24 @@ void add_gradient(const at::Tensor& grad, const at::Tensor& more) {
   if (grad.defined()) at::Tensor(grad).add_(more);
 }
 
+// The kernels take one dtype for both, and one of the two may be kept in fp32 beside halves.
+at::Tensor as_wide_as(const at::Tensor& value, const at::Tensor& other) {
+  return value.scalar_type() == other.scalar_type() ? value : value.to(at::kFloat);
+}
+
 // LibTorch's kernels, with the weights taken as values of a bucket: see rms_norm.cpp.
 struct LayerNorm : Function<LayerNorm> {
   static variable_list forward(AutogradContext* ctx, const at::Tensor& x, const Weight& weight,
                                const Weight& bias, double eps, Recipe* make_y) {
-    auto [y, mean, rstd] = at::native_layer_norm(x, {x.size(1)}, weight.value, bias.value, eps);
+    const at::Tensor w = as_wide_as(weight.value, bias.value);
+    const at::Tensor b = as_wide_as(bias.value, weight.value);
+    auto [y, mean, rstd] = at::native_layer_norm(x, {x.size(1)}, w, b, eps);
     ctx->save_for_backward({x, mean, rstd});
-    ctx->saved_data["weight"] = weight.value;
+    ctx->saved_data["weight"] = w;
     ctx->saved_data["weight_grad"] = weight.grad;
-    ctx->saved_data["bias"] = bias.value;
+    ctx->saved_data["bias"] = b;
     ctx->saved_data["bias_grad"] = bias.grad;
-    *make_y = [normalised = x.detach(), w = weight.value, b = bias.value, eps] {
+    *make_y = [normalised = x.detach(), w, b, eps] {
       return std::get<0>(at::native_layer_norm(normalised, {normalised.size(1)}, w, b, eps));
     };
     return {x.view_as(x), y};
