@@ -3,16 +3,15 @@
 // sequence parallelism; and its files there and back, bit for bit.
 #include <gtest/gtest.h>
 
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 
 #include "checkpoint/convert.h"
 #include "checkpoint/json_text.h"
-#include "checkpoint/reader.h"
 #include "models/registry.h"
 #include "models/stage_chain.h"
 #include "support/read_tensors.h"
+#include "support/read_weights.h"
 #include "support/temporary_folder.h"
 
 namespace tessera {
@@ -77,18 +76,7 @@ class Golden {
   }
   // Whole tensors of our names; `what`: weights or gradients.
   std::map<std::string, at::Tensor> tensors(const char* what) const {
-    CheckpointReader reader(temporary_ / what);
-    std::map<std::string, at::Tensor> result;
-    for (const TensorInfo& info : reader.manifest().tensors) {
-      const at::Tensor tensor = at::empty(info.shape, at::kFloat);
-      auto* to = static_cast<std::byte*>(tensor.data_ptr());
-      reader.stream(info.name, kStateParam, Dtype::kF32, [&](const std::byte* data, int64_t bytes) {
-        std::memcpy(to, data, static_cast<size_t>(bytes));
-        to += bytes;
-      });
-      result[info.name] = tensor;
-    }
-    return result;
+    return read_weights(temporary_ / what);
   }
   fs::path step() const { return temporary_ / "weights"; }
   fs::path output() const { return temporary_ / "out"; }
@@ -191,15 +179,11 @@ TEST(TransformerFiles, ImportGivesTheParametersAndExportTheFile) {
     config["model_type"] = "transformer";
     std::ofstream(folder / "hf/config.json") << config;
     import_hugging_face(folder / "hf", folder / "step", recognize);
-    CheckpointReader reader(folder / "step");
-    for (const auto& [parameter, expected] : read_tensors(golden / "weights.safetensors")) {
-      const at::Tensor found = at::empty(expected.sizes(), at::kFloat);
-      auto* to = static_cast<std::byte*>(found.data_ptr());
-      reader.stream(parameter, kStateParam, Dtype::kF32, [&](const std::byte* data, int64_t bytes) {
-        to = std::copy(data, data + bytes, to);
-      });
-      EXPECT_TRUE(at::equal(found, expected)) << parameter;
-    }
+    const auto weights = read_tensors(golden / "weights.safetensors");
+    const auto found = read_weights(folder / "step");
+    EXPECT_EQ(found.size(), weights.size());
+    for (const auto& [parameter, expected] : weights)
+      EXPECT_TRUE(at::equal(found.at(parameter), expected)) << parameter;
     ConsolidateOptions options;
     options.tensors = [](const nlohmann::json& json) { return recognize(json).tensors; };
     consolidate(folder / "step", folder / "out", options);

@@ -2,7 +2,6 @@
 // every field of config.json that changes the forward pass, and the numbers.
 #include <ATen/ATen.h>
 
-#include <cstring>
 #include <set>
 
 #include "base/files.h"
@@ -11,6 +10,7 @@
 #include "data/pack.h"
 #include "models/stage_chain.h"
 #include "support/read_tensors.h"
+#include "support/read_weights.h"
 #include "training/tiny_run.h"
 
 namespace tessera {
@@ -50,25 +50,9 @@ std::map<std::string, Dtype> dtypes_of(const fs::path& file) {
   return dtypes;
 }
 
-// The whole weights of a checkpoint, by our names.
-std::map<std::string, at::Tensor> weights_of(const fs::path& step) {
-  CheckpointReader reader(step);
-  std::map<std::string, at::Tensor> weights;
-  for (const TensorInfo& info : reader.manifest().tensors) {
-    const at::Tensor tensor = at::empty(info.shape, at::kFloat);
-    auto* to = static_cast<std::byte*>(tensor.data_ptr());
-    reader.stream(info.name, kStateParam, Dtype::kF32, [&](const std::byte* data, int64_t bytes) {
-      std::memcpy(to, data, static_cast<size_t>(bytes));
-      to += bytes;
-    });
-    weights[info.name] = tensor;
-  }
-  return weights;
-}
-
 // The logarithms of all probabilities at 8 positions, [8, vocabulary].
 at::Tensor log_probabilities(const Model& model, const fs::path& step) {
-  const auto weights = weights_of(step);
+  const auto weights = read_weights(step);
   at::Tensor result;
   on_tp_ranks(1, [&](Mesh& mesh) {
     StageChain chain(model.make_stages(8, mesh, {}),
@@ -133,7 +117,7 @@ TEST(Export, LlamaHasTheNamesOfItsFamily) {
     // H06: rows of q and k stay where they are, since this program rotates halves as transformers
     // does.
     const std::string q = "model.layers.1.self_attn.q_proj.weight";
-    EXPECT_TRUE(at::equal(tensors.at(q), weights_of(step_dir(config, 2)).at(q)));
+    EXPECT_TRUE(at::equal(tensors.at(q), read_weights(step_dir(config, 2)).at(q)));
     import_folder(folder / "hf", folder / "again");
     const AnyModel model = read_hf_model(folder / "hf/config.json");
     EXPECT_EQ(model, config.model);
@@ -215,7 +199,8 @@ TEST_P(ExportOf, IsReadBackAsTheSameModelAndNumbers) {
   for (const auto& [name, dtype] : dtypes_of(folder / "hf32/model.safetensors"))
     EXPECT_EQ(dtype, Dtype::kF32) << name;
   import_folder(folder / "hf32", folder / "imported32");
-  const auto weights = weights_of(step_dir(config, 2)), again = weights_of(folder / "imported32");
+  const auto weights = read_weights(step_dir(config, 2)),
+             again = read_weights(folder / "imported32");
   ASSERT_EQ(again.size(), weights.size());
   for (const auto& [name, tensor] : weights) EXPECT_TRUE(at::equal(again.at(name), tensor)) << name;
 }
