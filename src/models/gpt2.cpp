@@ -28,9 +28,9 @@ class EmbeddingStage : public Stage {
 
   TensorList forward(const TensorList&, const MicroBatch& batch) override {
     const at::Tensor x = vocab_parallel_embedding(batch.tokens, wte_, tp_, activations_);
-    const at::Tensor positions =
-        at::arange(batch.tokens.size(1), batch.tokens.options()).repeat({batch.tokens.size(0)});
-    const at::Tensor p = wpe_.value.index_select(0, tp_.own_tokens(positions)).to(activations_);
+    const at::Tensor position =
+        tp_.own_positions(batch.tokens.size(0), batch.tokens.size(1), batch.tokens.options());
+    const at::Tensor p = wpe_.value.index_select(0, position).to(activations_);
     return {dropout(x + p, dropout_, batch.rows, tp_)};
   }
 

@@ -42,10 +42,11 @@ class Phi3Model : public DecoderModel {
   const char* architecture() const override { return "Phi3ForCausalLM"; }
   void read_own(const HfConfig& hf) override {
     if (!hf.has("rms_norm_eps")) config.rms_norm_eps = 1.0e-5;
-    if (config.rope_scaling.type != RopeScalingType::kNone)
-      hf.refuse(hf.has("rope_scaling") ? "rope_scaling" : "rope_parameters",
-                hf.json()[hf.has("rope_scaling") ? "rope_scaling" : "rope_parameters"],
+    if (config.rope_scaling.type != RopeScalingType::kNone) {
+      const char* const key = hf.has("rope_scaling") ? "rope_scaling" : "rope_parameters";
+      hf.refuse(key, hf.json()[key],
                 "Phi-3 has rotary positions as they are, or longrope, which is not supported");
+    }
     config.sliding_window = hf.size_or("sliding_window", 0);
     config.hidden_dropout = hf.rate_or("resid_pdrop", 0.0);
     config.embedding_dropout = hf.rate_or("embd_pdrop", 0.0);

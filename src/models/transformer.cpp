@@ -49,8 +49,8 @@ class Embedding {
         vocab_parallel_embedding(tokens, table_, shared_.tp, shared_.options.activations);
     if (!places_.defined() || places_.size(0) != tokens.size(1))
       places_ = sinusoidal_positions(tokens.size(1), width).to(found.options());
-    const at::Tensor position = shared_.tp.own_tokens(
-        at::arange(tokens.size(1), tokens.options()).repeat({tokens.size(0)}));
+    const at::Tensor position =
+        shared_.tp.own_positions(tokens.size(0), tokens.size(1), tokens.options());
     const at::Tensor x =
         found * std::sqrt(static_cast<double>(width)) + places_.index_select(0, position);
     return dropout(x, dropout_, batch.rows, shared_.tp);

@@ -33,7 +33,7 @@ class PatchStage : public Stage {
   TensorList forward(const TensorList&, const MicroBatch& batch) override {
     const int64_t width = config_.hidden_size, length = config_.num_patches() + 1;
     const at::Tensor position =
-        tp_.own_tokens(at::arange(length, batch.targets.options()).repeat({batch.images.size(0)}));
+        tp_.own_positions(batch.images.size(0), length, batch.targets.options());
     // A convolution whose windows do not overlap is a matrix product.
     const at::Tensor w = projection_.value.reshape({width, -1});
     const at::Tensor y =

@@ -10,6 +10,9 @@
 #include "base/files.h"
 #include "checkpoint/convert.h"
 #include "models/registry.h"
+#include "support/convert_model.h"
+#include "support/error_of.h"
+#include "support/golden_models.h"
 #include "support/read_tensors.h"
 #include "support/temporary_folder.h"
 
@@ -17,26 +20,6 @@ namespace tessera {
 namespace {
 
 namespace fs = std::filesystem;
-
-struct Case {
-  const char* type;
-  const char* folder;  // of tests/golden
-  const char* weights = "model.safetensors";
-};
-
-HfModel recognize(const nlohmann::json& config) {
-  const AnyModel model = model_from_hf(config, "config.json");
-  return {model->hf_tensors(), model_tensors(*model)};
-}
-
-std::string error_of(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const UserError& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 // Dtype and bytes of every tensor of a file.
 std::map<std::string, std::pair<Dtype, std::string>> contents(const fs::path& path) {
@@ -51,12 +34,12 @@ std::map<std::string, std::pair<Dtype, std::string>> contents(const fs::path& pa
   return result;
 }
 
-class HfFiles : public ::testing::TestWithParam<Case> {
+class HfFiles : public ::testing::TestWithParam<GoldenModel> {
  protected:
   // hf/ with config.json, `tensors` of the golden file as `dtype`, and zeros of `more`.
   void write(at::ScalarType type, Dtype dtype, size_t tensors,
              const std::vector<TensorSpec>& more = {}) {
-    const fs::path golden = fs::path(TESSERA_SOURCE_DIR) / "tests/golden" / GetParam().folder;
+    const fs::path golden = GetParam().path();
     auto config = nlohmann::json::parse(read_small_file(golden / "config.json", 1 << 20));
     config["model_type"] = GetParam().type;
     fs::create_directories(hf_);
@@ -78,18 +61,10 @@ class HfFiles : public ::testing::TestWithParam<Case> {
     writer.finish();
   }
   static std::map<std::string, at::Tensor> golden_tensors() {
-    return read_tensors(fs::path(TESSERA_SOURCE_DIR) / "tests/golden" / GetParam().folder /
-                        GetParam().weights);
-  }
-  static ConsolidateOptions exporting(std::optional<Dtype> dtype = {}) {
-    ConsolidateOptions options;
-    options.dtype = dtype;
-    options.tensors = [](const nlohmann::json& config) { return recognize(config).tensors; };
-    return options;
+    return read_tensors(GetParam().path() / GetParam().weights);
   }
   std::string import_error() {
-    const std::string message =
-        error_of([&] { import_hugging_face(hf_, folder_ / "refused", recognize); });
+    const std::string message = error_of([&] { import_folder(hf_, folder_ / "refused"); });
     EXPECT_FALSE(fs::exists(folder_ / "refused"));
     return message;
   }
@@ -104,8 +79,8 @@ TEST_P(HfFiles, OfHalvesComeBackBitForBit) {
        {std::tuple{at::kBFloat16, Dtype::kBF16, "bfloat16"}, {at::kHalf, Dtype::kF16, "float16"}}) {
     write(type, dtype, SIZE_MAX);
     const fs::path step = folder_ / (std::string(name) + "-step"), out = folder_ / name;
-    import_hugging_face(hf_, step, recognize);
-    consolidate(step, out, exporting(dtype));
+    import_folder(hf_, step);
+    export_step(step, out, {.dtype = dtype});
     EXPECT_EQ(contents(out / "model.safetensors"), contents(hf_ / "model.safetensors"));
     const auto config = nlohmann::json::parse(read_small_file(out / "config.json", 1 << 20));
     EXPECT_EQ(config.at("torch_dtype"), name);
@@ -115,17 +90,17 @@ TEST_P(HfFiles, OfHalvesComeBackBitForBit) {
 // Known fault H10: weights of a file that is not there stayed as memory was.
 TEST_P(HfFiles, AMissingFileIsNamed) {
   write(at::kFloat, Dtype::kF32, SIZE_MAX);
-  import_hugging_face(hf_, folder_ / "step", recognize);
+  import_folder(hf_, folder_ / "step");
   fs::remove_all(hf_);
   int64_t bytes = 0;
   for (const auto& [name, tensor] : golden_tensors())
     bytes += static_cast<int64_t>(tensor.nbytes());
-  ConsolidateOptions options = exporting();
+  ConsolidateOptions options;
   options.max_shard_bytes = bytes * 3 / 5;
-  consolidate(folder_ / "step", hf_, options);
+  export_step(folder_ / "step", hf_, options);
   const fs::path second = hf_ / "model-00002-of-00002.safetensors";
   ASSERT_TRUE(fs::exists(second));
-  import_hugging_face(hf_, folder_ / "whole", recognize);  // both
+  import_folder(hf_, folder_ / "whole");  // both
   fs::remove(second);
   const std::string message = second.string() + " is missing";
   EXPECT_NE(import_error().find(message), std::string::npos) << import_error();
@@ -150,7 +125,7 @@ TEST_P(HfFiles, IntegersAreRefusedButForTheBuffersOfOldFiles) {
   for (const std::string& end : recognize(config).tensors.ignored)
     buffers.push_back({"layers.0." + end, Dtype::kI64, {4}});
   write(at::kFloat, Dtype::kF32, SIZE_MAX, buffers);
-  EXPECT_EQ(error_of([&] { import_hugging_face(hf_, folder_ / "step", recognize); }), "no error");
+  EXPECT_EQ(error_of([&] { import_folder(hf_, folder_ / "step"); }), "no error");
 }
 
 TEST_P(HfFiles, AMissingTensorIsNamed) {
@@ -159,17 +134,8 @@ TEST_P(HfFiles, AMissingTensorIsNamed) {
   EXPECT_NE(import_error().find("1 missing: " + last), std::string::npos) << import_error();
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Models, HfFiles,
-    ::testing::Values(Case{"llama", "models/llama"}, Case{"llama", "models/llama3-tied"},
-                      Case{"mistral", "models/mistral"}, Case{"qwen2", "models/qwen2"},
-                      Case{"qwen3", "models/qwen3"}, Case{"phi3", "models/phi3"},
-                      Case{"gpt2", "models/gpt2"}, Case{"vit", "data/vit", "weights.safetensors"}),
-    [](const auto& test) {
-      std::string name = test.param.folder;
-      std::erase_if(name, [](char c) { return c == '-' || c == '/'; });
-      return name;
-    });
+INSTANTIATE_TEST_SUITE_P(Models, HfFiles, ::testing::ValuesIn(kGoldenHfModels),
+                         [](const auto& test) { return golden_test_name(test.param.folder); });
 
 }  // namespace
 }  // namespace tessera

@@ -10,6 +10,8 @@
 #include "checkpoint/json_text.h"
 #include "models/registry.h"
 #include "models/stage_chain.h"
+#include "support/convert_model.h"
+#include "support/golden_models.h"
 #include "support/read_tensors.h"
 #include "support/read_weights.h"
 #include "support/temporary_folder.h"
@@ -24,7 +26,6 @@ namespace fs = std::filesystem;
 constexpr double kTolerance = 1e-4;
 
 const fs::path kFolder = fs::path(TESSERA_SOURCE_DIR) / "tests/golden/models";
-const char* const kModels[] = {"llama", "llama3-tied", "mistral", "qwen2", "qwen3", "phi3", "gpt2"};
 
 std::string slurp(const fs::path& path) {
   std::ifstream in(path, std::ios::binary);
@@ -40,11 +41,6 @@ void expect_same_tensors(const fs::path& file, const fs::path& original) {
   }
 }
 
-HfModel recognize(const nlohmann::json& config) {
-  const AnyModel model = model_from_hf(config, "config.json");
-  return {model->hf_tensors(), model_tensors(*model)};
-}
-
 // One model's files, as parameters of ours: its weights, and the gradients that transformers found.
 class Golden {
  public:
@@ -58,8 +54,8 @@ class Golden {
     fs::create_directory(weights);
     fs::copy_file(folder_ / "config.json", weights / "config.json");
     fs::copy_file(folder_ / "model.safetensors", weights / "model.safetensors");
-    import_hugging_face(weights, temporary_ / "weights", recognize);
-    import_hugging_face(gradients, temporary_ / "gradients", recognize);
+    import_folder(weights, temporary_ / "weights");
+    import_folder(gradients, temporary_ / "gradients");
   }
 
   AnyModel model() const { return read_hf_model(folder_ / "config.json"); }
@@ -138,9 +134,7 @@ TEST_P(HfParity, ProbabilitiesAndEveryGradientOnEveryTp) {
 
 TEST_P(HfParity, ExportAfterImportIsTheIdentity) {
   const Golden golden(GetParam());
-  ConsolidateOptions options;
-  options.tensors = [](const nlohmann::json& config) { return recognize(config).tensors; };
-  consolidate(golden.step(), golden.output(), options);
+  export_step(golden.step(), golden.output());
   expect_same_tensors(golden.output() / "model.safetensors", golden.original());
   EXPECT_EQ(read_hf_model(golden.output() / "config.json"), golden.model());
 }
@@ -155,10 +149,8 @@ TEST(VitFiles, ExportAfterImportIsTheIdentity) {
   config["model_type"] = "vit";
   std::ofstream(folder / "hf/config.json") << config;
   std::ofstream(folder / "hf/preprocessor_config.json") << "{}";
-  import_hugging_face(folder / "hf", folder / "step", recognize);
-  ConsolidateOptions options;
-  options.tensors = [](const nlohmann::json& json) { return recognize(json).tensors; };
-  consolidate(folder / "step", folder / "out", options);
+  import_folder(folder / "hf", folder / "step");
+  export_step(folder / "step", folder / "out");
   expect_same_tensors(folder / "out/model.safetensors", golden / "weights.safetensors");
   EXPECT_EQ(slurp(folder / "out/preprocessor_config.json"), "{}");
   const auto written = parse_json(slurp(folder / "out/config.json"), "config.json");
@@ -178,25 +170,20 @@ TEST(TransformerFiles, ImportGivesTheParametersAndExportTheFile) {
     nlohmann::json config = parse_json(slurp(golden / "config.json"), "config.json");
     config["model_type"] = "transformer";
     std::ofstream(folder / "hf/config.json") << config;
-    import_hugging_face(folder / "hf", folder / "step", recognize);
+    import_folder(folder / "hf", folder / "step");
     const auto weights = read_tensors(golden / "weights.safetensors");
     const auto found = read_weights(folder / "step");
     EXPECT_EQ(found.size(), weights.size());
     for (const auto& [parameter, expected] : weights)
       EXPECT_TRUE(at::equal(found.at(parameter), expected)) << parameter;
-    ConsolidateOptions options;
-    options.tensors = [](const nlohmann::json& json) { return recognize(json).tensors; };
-    consolidate(folder / "step", folder / "out", options);
+    export_step(folder / "step", folder / "out");
     expect_same_tensors(folder / "out/model.safetensors", golden / "files.safetensors");
     EXPECT_EQ(read_hf_model(folder / "out/config.json"), read_hf_model(folder / "hf/config.json"));
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, HfParity, ::testing::ValuesIn(kModels), [](const auto& model) {
-  std::string name = model.param;
-  std::erase(name, '-');
-  return name;
-});
+INSTANTIATE_TEST_SUITE_P(Models, HfParity, ::testing::ValuesIn(kGoldenLanguageModels),
+                         [](const auto& model) { return golden_test_name(model.param); });
 
 }  // namespace
 }  // namespace tessera

@@ -10,6 +10,7 @@
 #include "checkpoint/safetensors.h"
 #include "config/load.h"
 #include "data/data_files.h"
+#include "support/convert_model.h"
 #include "training/tiny_run.h"
 
 namespace tessera {
@@ -243,15 +244,8 @@ TEST(VitRun, IsReadBackFromItsExport) {
   Config config = vit_config(folder, {"training.steps=3", "eval.every=1", "model.qkv_bias=false",
                                       "model.layer_norm_eps=1e-5", "model.hidden_act=relu"});
   const TinyRun trained = run_on(config, folder, 1, 2);
-  const auto model_of = [](const nlohmann::json& json) {
-    return model_from_hf(json, "config.json");
-  };
-  ConsolidateOptions options;
-  options.tensors = [&](const nlohmann::json& json) { return model_of(json)->hf_tensors(); };
-  consolidate(folder / "run-12/checkpoints" / step_dir_name(3), folder / "hf", options);
-  import_hugging_face(folder / "hf", folder / "imported", [&](const nlohmann::json& json) {
-    return HfModel{model_of(json)->hf_tensors(), model_tensors(*model_of(json))};
-  });
+  export_step(folder / "run-12/checkpoints" / step_dir_name(3), folder / "hf");
+  import_folder(folder / "hf", folder / "imported");
   EXPECT_EQ(read_hf_model(folder / "hf/config.json"), config.model);
   config.checkpoint.init_from = folder / "imported";
   config.training.steps = 1;
@@ -265,14 +259,9 @@ TEST(VitRun, IsReadBackFromItsExport) {
 TEST(VitRun, IsExportedWithItsImageProcessor) {
   TemporaryFolder folder;
   Config config = vit_config(folder, {"training.steps=1", "eval.every=0", "parallel.dp_shard=1"});
-  const auto model_of = [](const nlohmann::json& json) {
-    return model_from_hf(json, "config.json");
-  };
-  ConsolidateOptions options;
-  options.tensors = [&](const nlohmann::json& json) { return model_of(json)->hf_tensors(); };
   const auto exported = [&](const std::string& name) {
-    consolidate(std::filesystem::path(config.run.dir) / "checkpoints" / step_dir_name(1),
-                folder / name, options);
+    export_step(std::filesystem::path(config.run.dir) / "checkpoints" / step_dir_name(1),
+                folder / name);
     EXPECT_FALSE(std::filesystem::exists(folder / name / "processor_config.json"));
     return nlohmann::json::parse(
         read_small_file(folder / name / "preprocessor_config.json", 1 << 20));
@@ -297,9 +286,7 @@ TEST(VitRun, IsExportedWithItsImageProcessor) {
   std::ofstream(folder / "from-yaml" / "preprocessor_config.json") << other;
   std::ofstream(folder / "from-yaml" / "processor_config.json")
       << nlohmann::json{{"image_processor", other}};
-  import_hugging_face(folder / "from-yaml", folder / "step", [&](const nlohmann::json& json) {
-    return HfModel{model_of(json)->hf_tensors(), model_tensors(*model_of(json))};
-  });
+  import_folder(folder / "from-yaml", folder / "step");
   config.checkpoint.init_from = folder / "step";
   config.run.dir = folder / "second";
   run(config);
@@ -316,12 +303,10 @@ TEST(VitRun, IsExportedWithItsImageProcessor) {
   // Without mean and std pixels are 0 to 1, and a start that said what the run does is no news.
   config.run.dir = folder / "third";
   config.data.mean = config.data.std = {};
-  consolidate(folder / "step", folder / "plain", options);
+  export_step(folder / "step", folder / "plain");
   other["do_normalize"] = false;
   std::ofstream(folder / "plain" / "preprocessor_config.json") << other;
-  import_hugging_face(folder / "plain", folder / "plain-step", [&](const nlohmann::json& json) {
-    return HfModel{model_of(json)->hf_tensors(), model_tensors(*model_of(json))};
-  });
+  import_folder(folder / "plain", folder / "plain-step");
   config.checkpoint.init_from = folder / "plain-step";
   run(config);
   expected["image_mean"] = {0.0};

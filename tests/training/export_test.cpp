@@ -9,6 +9,8 @@
 #include "checkpoint/json_text.h"
 #include "data/pack.h"
 #include "models/stage_chain.h"
+#include "support/convert_model.h"
+#include "support/golden_models.h"
 #include "support/read_tensors.h"
 #include "support/read_weights.h"
 #include "training/tiny_run.h"
@@ -25,22 +27,6 @@ fs::path step_dir(const Config& config, int64_t step) {
 
 json read_json(const fs::path& file) {
   return parse_json(read_small_file(file, 1 << 20), file.string());
-}
-
-// As `tessera checkpoint consolidate` and `import` do it.
-void export_step(const fs::path& step, const fs::path& out, std::optional<Dtype> dtype = {}) {
-  ConsolidateOptions options;
-  options.dtype = dtype;
-  options.tensors = [](const json& config) {
-    return model_from_hf(config, "the checkpoint's model")->hf_tensors();
-  };
-  consolidate(step, out, options);
-}
-void import_folder(const fs::path& hf, const fs::path& step) {
-  import_hugging_face(hf, step, [](const json& config) {
-    const AnyModel model = model_from_hf(config, "config.json");
-    return HfModel{model->hf_tensors(), model_tensors(*model)};
-  });
 }
 
 std::map<std::string, Dtype> dtypes_of(const fs::path& file) {
@@ -144,7 +130,7 @@ TEST(Export, ConfigJsonHasWhatTheModelHas) {
   config.data.train = config.data.valid = {prefix};
   config.precision.params = ParamsDtype::kBf16;
   const TinyRun trained = run(config);
-  export_step(step_dir(config, 2), folder / "hf", Dtype::kBF16);
+  export_step(step_dir(config, 2), folder / "hf", {.dtype = Dtype::kBF16});
 
   const json exported = read_json(folder / "hf/config.json");
   const json expected = {{"architectures", {"LlamaForCausalLM"}},
@@ -186,7 +172,7 @@ TEST_P(ExportOf, IsReadBackAsTheSameModelAndNumbers) {
   config.model = model_from_hf(sizes_there, GetParam());
   config.precision.params = ParamsDtype::kBf16;
   const TinyRun trained = run(config);
-  export_step(step_dir(config, 2), folder / "hf", Dtype::kBF16);
+  export_step(step_dir(config, 2), folder / "hf", {.dtype = Dtype::kBF16});
   for (const auto& [name, dtype] : dtypes_of(folder / "hf/model.safetensors"))
     EXPECT_EQ(dtype, Dtype::kBF16) << name;
   EXPECT_EQ(read_json(folder / "hf/config.json").at("torch_dtype"), "bfloat16");
@@ -205,14 +191,8 @@ TEST_P(ExportOf, IsReadBackAsTheSameModelAndNumbers) {
   for (const auto& [name, tensor] : weights) EXPECT_TRUE(at::equal(again.at(name), tensor)) << name;
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, ExportOf,
-                         ::testing::Values("llama", "llama3-tied", "mistral", "qwen2", "qwen3",
-                                           "phi3", "gpt2"),
-                         [](const auto& model) {
-                           std::string name = model.param;
-                           std::erase(name, '-');
-                           return name;
-                         });
+INSTANTIATE_TEST_SUITE_P(Models, ExportOf, ::testing::ValuesIn(kGoldenLanguageModels),
+                         [](const auto& model) { return golden_test_name(model.param); });
 
 // What an export carries is its start's: not the tokenizer of another model that an earlier start,
 // killed before its first checkpoint, left in the run folder.

@@ -9,6 +9,8 @@
 #include "models/model_options.h"
 #include "parallel/executor/bucket_set.h"
 #include "parallel/fsdp/initialize.h"
+#include "support/convert_model.h"
+#include "support/golden_models.h"
 #include "support/read_tensors.h"
 #include "training/tiny_run.h"
 #include "training/train_state.h"
@@ -20,28 +22,14 @@ namespace fs = std::filesystem;
 
 constexpr int64_t kSeqLen = 16;
 
-struct Case {
-  const char* type;
-  const char* folder;  // of tests/golden, with config.json
-  const char* weights = "model.safetensors";
-};
-
-constexpr Case kCases[] = {{"llama", "models/llama"},
-                           {"llama", "models/llama3-tied"},
-                           {"mistral", "models/mistral"},
-                           {"qwen2", "models/qwen2"},
-                           {"qwen3", "models/qwen3"},
-                           {"phi3", "models/phi3"},
-                           {"gpt2", "models/gpt2"},
-                           {"vit", "data/vit", "weights.safetensors"},
-                           {"transformer", "data/transformer", "weights.safetensors"}};
-
-fs::path golden(const Case& c) {
-  return fs::path(TESSERA_SOURCE_DIR) / "tests/golden" / c.folder;
+std::vector<GoldenModel> every_model() {
+  std::vector<GoldenModel> models(std::begin(kGoldenHfModels), std::end(kGoldenHfModels));
+  models.push_back(kGoldenTransformer);
+  return models;
 }
 
-AnyModel model_of(const Case& c) {
-  const fs::path file = golden(c) / "config.json";
+AnyModel model_of(const GoldenModel& c) {
+  const fs::path file = c.path() / "config.json";
   nlohmann::json json = nlohmann::json::parse(read_small_file(file, 1 << 20));
   json["model_type"] = c.type;
   return model_from_hf(json, file.string());
@@ -82,7 +70,7 @@ std::map<std::string, int64_t> halved(const Model& model) {
   return dims;
 }
 
-class FreshWeightsOnMeshes : public ::testing::TestWithParam<Case> {};
+class FreshWeightsOnMeshes : public ::testing::TestWithParam<GoldenModel> {};
 
 // Known fault N08: the first weights depended on the mesh, or every part was the same.
 TEST_P(FreshWeightsOnMeshes, AreTheSameBitsOnEveryMeshAndTheirPartsDiffer) {
@@ -110,32 +98,23 @@ TEST_P(FreshWeightsOnMeshes, AreTheSameBitsOnEveryMeshAndTheirPartsDiffer) {
 
 // Known fault H01: names or their count were off.
 TEST(FreshWeights, AreExportedAsTransformersNamesThem) {
-  for (const Case& c : kCases) {
+  for (const GoldenModel& c : every_model()) {
     SCOPED_TRACE(c.folder);
     const AnyModel model = model_of(c);
-    if (model->type() == "transformer") continue;  // has no form there
     const TemporaryFolder folder;
     const fs::path saved = save_fresh(*model, {1, 2, 2}, folder / "steps", 1);
-    ConsolidateOptions options;
-    options.tensors = [](const nlohmann::json& json) {
-      return model_from_hf(json, "config.json")->hf_tensors();
-    };
-    consolidate(saved, folder / "out", options);
+    export_step(saved, folder / "out");
     const auto shapes = [](const fs::path& file) {
       std::map<std::string, std::vector<int64_t>> result;
       for (const auto& [name, tensor] : read_tensors(file)) result[name] = tensor.sizes().vec();
       return result;
     };
-    EXPECT_EQ(shapes(folder / "out" / "model.safetensors"), shapes(golden(c) / c.weights));
+    EXPECT_EQ(shapes(folder / "out" / "model.safetensors"), shapes(c.path() / c.weights));
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, FreshWeightsOnMeshes, ::testing::ValuesIn(kCases),
-                         [](const auto& test) {
-                           std::string name = test.param.folder;
-                           std::erase_if(name, [](char c) { return c == '-' || c == '/'; });
-                           return name;
-                         });
+INSTANTIATE_TEST_SUITE_P(Models, FreshWeightsOnMeshes, ::testing::ValuesIn(every_model()),
+                         [](const auto& test) { return golden_test_name(test.param.folder); });
 
 }  // namespace
 }  // namespace tessera

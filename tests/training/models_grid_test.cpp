@@ -5,6 +5,8 @@
 
 #include "base/files.h"
 #include "checkpoint/json_text.h"
+#include "models/dropout_keys.h"
+#include "support/golden_models.h"
 #include "training/tiny_run.h"
 
 namespace tessera {
@@ -105,21 +107,14 @@ TEST_P(ModelsGrid, EvaluationChangesAndDropsNothing) {
   EXPECT_EQ(dropping.evals[0].at("eval_loss"), dropping.evals[1].at("eval_loss"));
   config.run.dir = folder / "plain";
   for (Field& field : config.model->fields())
-    if (field.name.ends_with("dropout") || field.name.ends_with("_pdrop"))
-      *std::get<RealValue>(field.value).value = 0.0;
+    if (is_dropout_key(field.name)) *std::get<RealValue>(field.value).value = 0.0;
   const TinyRun plain = run(config);
   EXPECT_EQ(dropping.evals[0].at("eval_loss"), plain.evals[0].at("eval_loss"));
   EXPECT_NE(dropping.steps[0].at("loss"), plain.steps[0].at("loss"));
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, ModelsGrid,
-                         ::testing::Values("llama", "llama3-tied", "mistral", "qwen2", "qwen3",
-                                           "phi3", "gpt2"),
-                         [](const auto& model) {
-                           std::string name = model.param;
-                           std::erase(name, '-');
-                           return name;
-                         });
+INSTANTIATE_TEST_SUITE_P(Models, ModelsGrid, ::testing::ValuesIn(kGoldenLanguageModels),
+                         [](const auto& model) { return golden_test_name(model.param); });
 
 }  // namespace
 }  // namespace tessera

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "checkpoint/convert.h"
+#include "support/error_of.h"
 #include "training/tiny_run.h"
 
 namespace tessera {
@@ -17,15 +18,6 @@ Config test_config(const TemporaryFolder& folder, const std::string& name, int d
   config.parallel.dp_shard = dp;
   config.parallel.tp = tp;
   return config;
-}
-
-std::string error_of(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const UserError& error) {
-    return error.what();
-  }
-  return "no error";
 }
 
 struct Kind {

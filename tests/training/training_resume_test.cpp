@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/folder_lock.h"
+#include "support/error_of.h"
 #include "training/tiny_run.h"
 
 namespace tessera {
@@ -17,15 +18,6 @@ Config mesh_config(const TemporaryFolder& folder, const std::string& name, int d
   config.parallel.tp = tp;
   config.training.micro_batch_size = 4;
   return config;
-}
-
-std::string error_of(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const UserError& error) {
-    return error.what();
-  }
-  return "no error";
 }
 
 TEST(Resume, TwoHalvesEqualTheWholeBitForBit) {

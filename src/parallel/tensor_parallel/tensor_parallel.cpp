@@ -62,6 +62,11 @@ at::Tensor TensorParallel::own_tokens(const at::Tensor& x) const {
   return x.narrow(0, token_part() * rows, rows);
 }
 
+at::Tensor TensorParallel::own_positions(int64_t samples, int64_t length,
+                                         const at::TensorOptions& options) const {
+  return own_tokens(at::arange(length, options).repeat({samples}));
+}
+
 PendingTensor TensorParallel::start_gather(const at::Tensor& own) const {
   if (!sequence_parallel()) return done(own);
   const at::Tensor whole = with_rows(own, own.size(0) * size());

@@ -85,6 +85,9 @@ class TensorParallel {
   int64_t token_part() const { return sequence_parallel() ? rank() : 0; }
   // This rank's rows of x [N, ...], a view. Error if N does not divide by the parts.
   at::Tensor own_tokens(const at::Tensor& x) const;
+  // The positions of this rank's rows in their samples, `samples` of `length` tokens each, as
+  // integers of `options`.
+  at::Tensor own_positions(int64_t samples, int64_t length, const at::TensorOptions& options) const;
 
   // [N / parts, C] of every rank -> [N, C].
   PendingTensor start_gather(const at::Tensor& own) const;
