@@ -60,9 +60,8 @@ function(tessera_test name)
   cmake_parse_arguments(ARG "QUICK;TORCH" "" "LIBS;RANKS;ARGS" ${ARGN})
   add_executable(${name} ${name}.cpp)
   target_link_libraries(${name} PRIVATE ${ARG_LIBS} GTest::gtest tessera_warnings)
-  target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/tests)
-  target_compile_definitions(${name} PRIVATE TESSERA_SOURCE_DIR="${CMAKE_SOURCE_DIR}"
-    TESSERA_BINARY_DIR="${CMAKE_BINARY_DIR}")
+  target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/tests
+    ${CMAKE_BINARY_DIR}/tests)
   if(ARG_TORCH)
     target_link_libraries(${name} PRIVATE libtorch)
     target_compile_options(${name} PRIVATE -fPIC)  # as the precompiled header was compiled

@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "config/config_text.h"
+#include "support/folders.h"
 
 namespace tessera {
 namespace {

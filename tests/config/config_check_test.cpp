@@ -7,6 +7,7 @@
 #include "config/check_device.h"
 #include "config_text.h"
 #include "parallel/device/cuda_support.h"
+#include "support/folders.h"
 
 namespace tessera {
 namespace {

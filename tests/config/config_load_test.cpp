@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "config/document.h"
 #include "config_text.h"
+#include "support/folders.h"
 
 namespace tessera {
 namespace {

@@ -13,6 +13,7 @@
 #include "models/registry.h"
 #include "models/scores.h"
 #include "models/stage_chain.h"
+#include "support/folders.h"
 #include "support/read_tensors.h"
 
 namespace tessera {

@@ -19,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "support/folders.h"
 #include "support/temporary_folder.h"
 
 namespace {

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "kernel_test.h"
+#include "support/folders.h"
 
 namespace tessera::kernels {
 namespace {

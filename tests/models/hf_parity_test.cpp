@@ -11,6 +11,7 @@
 #include "models/registry.h"
 #include "models/stage_chain.h"
 #include "support/convert_model.h"
+#include "support/folders.h"
 #include "support/golden_models.h"
 #include "support/read_tensors.h"
 #include "support/read_weights.h"

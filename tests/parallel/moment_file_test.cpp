@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "support/folders.h"
 #include "support/temporary_folder.h"
 
 namespace tessera {

@@ -4,6 +4,8 @@
 #include <filesystem>
 #include <string>
 
+#include "support/folders.h"
+
 namespace tessera {
 
 // A tiny model of tests/golden: a folder with config.json and the file of its weights.

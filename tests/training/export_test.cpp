@@ -10,6 +10,7 @@
 #include "data/pack.h"
 #include "models/stage_chain.h"
 #include "support/convert_model.h"
+#include "support/folders.h"
 #include "support/golden_models.h"
 #include "support/read_tensors.h"
 #include "support/read_weights.h"

@@ -6,6 +6,7 @@
 #include "base/files.h"
 #include "checkpoint/json_text.h"
 #include "models/dropout_keys.h"
+#include "support/folders.h"
 #include "support/golden_models.h"
 #include "training/tiny_run.h"
 

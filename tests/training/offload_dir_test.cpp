@@ -1,6 +1,7 @@
 // The optimizer's moments on a disk: the same run, bit for bit.
 #include <optional>
 
+#include "support/folders.h"
 #include "training/tiny_run.h"
 
 namespace tessera {

@@ -4,6 +4,7 @@
 #include <sstream>
 
 #include "parallel/executor/chain.h"
+#include "support/folders.h"
 
 namespace tessera {
 namespace {
