@@ -5,7 +5,8 @@
 //   all ranks   | write rank-RRRRR.safetensors into it, fsync                     (agree)
 //   rank 0      | manifest.json (its presence says that all files are whole), fsync of the folder,
 //               | rename to step-N: this is the commit; fsync of the parent
-//               | `latest` (advisory), then retire the oldest beyond `keep`       (agree)
+//               | `latest` (advisory)                                             (agree)
+//   later, in a call of its own: rank 0 retires the oldest beyond `keep`            (agree)
 //
 // Invariants: a name step-N never stands for something half written; nothing older is touched
 // before the new one is durable; at each `agree` an error of one rank becomes an error of all, so
@@ -118,9 +119,10 @@ std::filesystem::path CheckpointManager::save(Manifest manifest, const std::vect
           {line.substr(0, first), std::stoll(line.substr(first + 1)), line.substr(second + 1)});
     }
     commit(manifest, partial, target);
-    tidy(manifest.step);
+    point_latest_to(manifest.step);
     return std::string();
   });
+  last_saved_ = manifest.step;
   return target;
 }
 
@@ -180,28 +182,40 @@ void CheckpointManager::commit(Manifest& manifest, const std::filesystem::path& 
 }
 
 // After the commit nothing may fail any more: the checkpoint stands.
-void CheckpointManager::tidy(int64_t step) {
+void CheckpointManager::point_latest_to(int64_t step) {
   try {
     write_file_atomic(dir_ / "latest", step_dir_name(step) + "\n");
     probe_("latest replaced");
-    if (keep_ == 0) return;
-    std::vector<std::filesystem::path> whole;  // the others, oldest first
-    for (const int64_t other : list_run_folder(dir_).steps) {
-      const std::filesystem::path path = dir_ / step_dir_name(other);
+  } catch (const std::exception& failure) {
+    warn_(fmt::format("{} is saved, but {}", step_dir_name(step), failure.what()));
+  }
+}
+
+void CheckpointManager::retire_old() {
+  agree(world_, [&] {
+    if (world_.rank() == 0 && keep_ > 0) retire_beyond_keep();
+    return std::string();
+  });
+}
+
+void CheckpointManager::retire_beyond_keep() {
+  try {
+    std::vector<std::filesystem::path> whole;  // oldest first; the one just saved comes last
+    for (const int64_t step : list_run_folder(dir_).steps) {
+      const std::filesystem::path path = dir_ / step_dir_name(step);
       try {
-        if (other != step && is_committed(path)) {
+        if (step != last_saved_ && is_committed(path)) {
           read_manifest(path);  // what is not whole does not count, and is not deleted
           whole.push_back(path);
         }
       } catch (const UserError&) {
       }
     }
-    const size_t others = static_cast<size_t>(keep_) - 1;
+    const auto others = static_cast<size_t>(last_saved_ ? keep_ - 1 : keep_);
     for (size_t i = 0; i + others < whole.size(); ++i) retire(whole[i], probe_);
     sync_folder(dir_);
   } catch (const std::exception& failure) {
-    warn_(
-        fmt::format("{} is saved, but tidying up failed: {}", step_dir_name(step), failure.what()));
+    warn_(fmt::format("old checkpoints stay: {}", failure.what()));
   }
 }
 

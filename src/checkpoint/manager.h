@@ -24,12 +24,16 @@ class CheckpointManager {
 
   // Commit order: step-N.partial/ is made anew, every rank writes and fsyncs
   // rank-RRRRR.safetensors, all agree, rank 0 writes the manifest last, fsyncs the folder, renames
-  // it to step-N, fsyncs the parent, replaces `latest` by rename, and deletes the oldest committed
-  // ones beyond `keep`. `manifest` comes with step, samples, tokens, seed, states, tensors, model,
-  // config, data and mesh. If any rank fails, all ranks throw, .partial is left, and older
-  // checkpoints are untouched. Returns the committed folder. Error if the step is committed
-  // already: what is there may be of another run.
+  // it to step-N, fsyncs the parent and replaces `latest` by rename. `manifest` comes with step,
+  // samples, tokens, seed, states, tensors, model, config, data and mesh. If any rank fails, all
+  // ranks throw, .partial is left, and older checkpoints are untouched. Returns the committed
+  // folder. Error if the step is committed already: what is there may be of another run.
   std::filesystem::path save(Manifest manifest, const std::vector<Piece>& pieces);
+
+  // Deletes the oldest whole checkpoints beyond `keep`; the one that save() wrote last stays
+  // whatever its number. A call of its own, so that what follows a save can come before it. What
+  // cannot be deleted is a warning.
+  void retire_old();
 
   // The newest checkpoint that is complete and whole (every checksum verified), chosen by rank 0
   // and agreed by all. One that is damaged is warned of by name, moved to step-N.broken, and the
@@ -56,10 +60,12 @@ class CheckpointManager {
                                const std::vector<Piece>& pieces);
   void commit(Manifest& manifest, const std::filesystem::path& partial,
               const std::filesystem::path& target);
-  void tidy(int64_t step);
+  void point_latest_to(int64_t step);
+  void retire_beyond_keep();
 
   std::filesystem::path dir_;
   int keep_;
+  std::optional<int64_t> last_saved_;
   Communicator& world_;
   std::function<void(const std::string&)> warn_;
   std::function<void(const char* point)> probe_ = [](const char*) {};

@@ -322,6 +322,7 @@ void Trainer::save() {
   manifest.tokens = progress_.step * positions_per_step();
   const Snapshot snapshot = take_snapshot(parts_.buckets, parts_.mesh, manifest.states);
   const auto folder = parts_.checkpoints.save(std::move(manifest), snapshot.pieces);
+  parts_.checkpoints.retire_old();
   if (parts_.moments) parts_.moments->release();
   parts_.console.line(fmt::format("saved {} in {:.2f} s", folder.string(), seconds_since(start)));
 }

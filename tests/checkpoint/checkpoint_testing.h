@@ -179,7 +179,8 @@ inline Manifest test_manifest(int64_t step, const std::vector<std::string>& stat
   return manifest;
 }
 
-// Saves the test model on a mesh of thread ranks (tp fastest) into dir/step-N.
+// Saves the test model on a mesh of thread ranks (tp fastest) into dir/step-N, and retires older
+// ones beyond `keep`.
 inline fs::path save_on_mesh(const fs::path& dir, int64_t step, int shards, int tps,
                              const std::vector<std::string>& states, int keep = 0) {
   fs::path result;
@@ -188,6 +189,7 @@ inline fs::path save_on_mesh(const fs::path& dir, int64_t step, int shards, int 
         make_pieces(world.rank() / tps, shards, world.rank() % tps, tps, true, states);
     CheckpointManager manager(dir, keep, world, nullptr);
     const fs::path saved = manager.save(test_manifest(step, states), rank.pieces);
+    manager.retire_old();
     if (world.rank() == 0) result = saved;
   });
   return result;

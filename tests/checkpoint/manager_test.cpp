@@ -381,6 +381,7 @@ TEST_F(Managers, KilledAtEveryPointOfASave) {
         if (points[i] == point) kill(getpid(), SIGKILL);
       });
       manager.save(test_manifest(30, kAllStates), rank.pieces);
+      manager.retire_old();
       _exit(0);
     }
     int status = 0;
@@ -413,6 +414,8 @@ TEST_F(Managers, KeepOneNeverLeavesNone) {
   for (const int64_t step : {2, 3}) {
     RankPieces rank = make_pieces(0, 1, 0, 1, true, kAllStates);
     manager.save(test_manifest(step, kAllStates), rank.pieces);
+    EXPECT_EQ(listing().size(), 3u);  // `latest`, the old one and the new one
+    manager.retire_old();
   }
   EXPECT_GT(points, 20);
   EXPECT_EQ(listing(), (std::set<std::string>{"latest", "step-00000003"}));
