@@ -51,6 +51,46 @@ std::string step_dir_name(int64_t step) {
   return fmt::format("step-{:08}", step);
 }
 
+std::optional<std::filesystem::path> newest_step_in(const std::filesystem::path& path) {
+  namespace fs = std::filesystem;
+  const auto has_manifest = [](const fs::path& folder) {
+    std::error_code error;
+    return fs::exists(folder / "manifest.json", error);
+  };
+  std::error_code error;
+  if (fs::is_regular_file(path, error)) {
+    const fs::path folder = folder_of(path);
+    return has_manifest(folder) ? std::optional(folder) : std::nullopt;
+  }
+  if (!fs::is_directory(path, error) || has_manifest(path)) return std::nullopt;
+  for (const fs::path& dir : {path / "checkpoints", path}) {
+    if (!fs::is_directory(dir, error)) continue;
+    const std::vector<int64_t> steps = list_run_folder(dir).steps;
+    for (size_t i = steps.size(); i-- > 0;) {
+      fs::path step_dir = dir / step_dir_name(steps[i]);
+      if (has_manifest(step_dir)) return step_dir;
+    }
+  }
+  return std::nullopt;
+}
+
+void check_step_folder(const std::filesystem::path& path, std::string_view key) {
+  const std::string given = key.empty() ? path.string() : fmt::format("{}: {}", key, path.string());
+  std::error_code error;
+  if (const auto step_dir = newest_step_in(clean_path(path))) {
+    if (std::filesystem::is_directory(path, error))
+      fail_user("checkpoint",
+                "{}; it holds a run's checkpoints, and one is wanted; the newest is {}", given,
+                step_dir->string());
+    fail_user("checkpoint", "{}; it is a file of a step folder, and the folder is wanted: {}",
+              given, step_dir->string());
+  }
+  if (std::filesystem::is_directory(path / "checkpoints", error) &&
+      !std::filesystem::exists(path / "manifest.json", error))
+    fail_user("checkpoint", "{}; it is a run folder without any checkpoint, and one is wanted",
+              given);
+}
+
 std::filesystem::path set_aside(const std::filesystem::path& step_dir) {
   std::filesystem::path target = fmt::format("{}.broken", step_dir.string());
   for (int i = 2; std::filesystem::exists(target); ++i)

@@ -5,6 +5,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace tessera {
@@ -25,6 +26,17 @@ RunFolder list_run_folder(const std::filesystem::path& dir);
 
 // step-00000100
 std::string step_dir_name(int64_t step);
+
+// Where a step folder is wanted and something near it was given: the newest whole-looking step
+// folder of a run folder or of its `checkpoints`, or the step folder that holds a file. nullopt:
+// `path` is a step folder itself, or nothing of the kind. By names alone: what is inside is not
+// read.
+std::optional<std::filesystem::path> newest_step_in(const std::filesystem::path& path);
+
+// UserError if `path` is near a step folder and none (newest_step_in), or a run folder that has
+// none yet; the message names the one that was probably meant. `key`: who gave the path, such as
+// checkpoint.resume; empty: the command line. Anything else passes: opening it says what is wrong.
+void check_step_folder(const std::filesystem::path& path, std::string_view key = {});
 
 // Renames a step folder to step-N.broken (or .broken.2, ...) and returns the new path.
 std::filesystem::path set_aside(const std::filesystem::path& step_dir);

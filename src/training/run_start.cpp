@@ -56,6 +56,7 @@ std::filesystem::path explicit_start(const std::filesystem::path& path,
                                      CheckpointManager& checkpoints,
                                      const std::filesystem::path& checkpoint_dir,
                                      Console& console) {
+  check_step_folder(path, "checkpoint.resume");
   const int64_t step = read_manifest(path).step;
   const auto own = checkpoints.committed_steps();
   std::error_code ignored;
@@ -108,6 +109,7 @@ RunStart choose_start(const Config& config, CheckpointManager& checkpoints,
   } else if (!config.checkpoint.init_from.empty()) {
     start.folder = config.checkpoint.init_from;
     start.weights_only = true;
+    check_step_folder(*start.folder, "checkpoint.init_from");
     if (!std::filesystem::exists(*start.folder / "manifest.json") &&
         std::filesystem::exists(*start.folder / "config.json"))
       fail_user("train",

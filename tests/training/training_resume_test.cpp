@@ -104,6 +104,23 @@ TEST(Resume, ExplicitPathMustBeThere) {
   EXPECT_NE(error_of([&] { run(config); }).find("/no/such/step-00000001"), std::string::npos);
 }
 
+TEST(Resume, ARunFolderInPlaceOfAStepFolderNamesTheNewest) {
+  TemporaryFolder folder;
+  Config config = mesh_config(folder, "run", 1, 1);
+  config.training.stop_after = 3;
+  run(config);
+  Config other = mesh_config(folder, "other", 1, 1);
+  for (std::string* key : {&other.checkpoint.resume, &other.checkpoint.init_from}) {
+    const std::string before = *key;
+    *key = config.run.dir;
+    const std::string error = error_of([&] { run(other); });
+    EXPECT_NE(error.find("the newest is " + config.run.dir + "/checkpoints/step-00000003"),
+              std::string::npos)
+        << error;
+    *key = before;
+  }
+}
+
 TEST(Resume, AnExplicitPathWithNewerStepsBesideItIsRefused) {
   TemporaryFolder folder;
   Config config = mesh_config(folder, "run", 1, 1);
