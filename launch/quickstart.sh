@@ -34,12 +34,18 @@ build tessera
 tessera=build/release/tessera
 
 title "Data"
-if [[ -e data/bible.idx && -e data/bible-valid.idx ]]; then
+mkdir -p data
+bible -f gen1:1-rev22:21 >data/bible.txt.new
+mv data/bible.txt.new data/bible.txt
+# The text is one document, so its two parts in a row are the text again.
+if [[ -e data/bible.idx && -e data/bible-valid.idx ]] &&
+  cat data/bible.bin data/bible-valid.bin | cmp --silent - data/bible.txt; then
   say "data/bible and data/bible-valid are there"
 else
-  mkdir -p data
-  bible -f gen1:1-rev22:21 >data/bible.txt
-  "$tessera" data pack data/bible.txt --out data/bible --valid-fraction 0.05
+  force=()
+  # Without an index they are what a pack that was killed left.
+  [[ -e data/bible.idx && -e data/bible-valid.idx ]] || force=(--force)
+  "$tessera" data pack data/bible.txt --out data/bible --valid-fraction 0.05 "${force[@]}"
 fi
 
 title "Training: $config on 4 processes"

@@ -6,6 +6,8 @@
 #   launch/setup.sh --cuda     LibTorch with CUDA and all that it loads (2.5 GB more)
 #   launch/setup.sh --cuda-build  only what compiling and linking for CUDA needs (510 MB of disk, no more
 #                              downloads); nvcc, the CUDA headers and NCCL are the system's
+#   launch/setup.sh --tools    also what tools/*.py import (numpy, Pillow, scikit-learn), as a Python
+#                              environment in deps/tools (70 MB of downloads)
 #   launch/setup.sh --peers    also PyTorch and transformers for the live comparisons and benchmarks,
 #                              as a Python environment in deps/peers (3 GB of downloads)
 #
@@ -27,15 +29,17 @@ packages=(
   clang-format:clang-format shellcheck:shellcheck  # style checks of tests/run.sh
 )
 
-usage() { sed -n '2,15s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; }
+usage() { sed -n '2,17s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; }
 
 flavour=cpu
 cuda_build=false
+tools=false
 peers=false
 for argument in "$@"; do
   case $argument in
     --cuda) flavour=cuda ;;
     --cuda-build) cuda_build=true ;;
+    --tools) tools=true ;;
     --peers) peers=true ;;
     -h | --help) usage; exit 0 ;;
     *) usage >&2; die "unknown argument '$argument'" ;;
@@ -148,16 +152,19 @@ install_cuda_build() {
   rm -rf "$deps/libtorch.cuda"
 }
 
-install_peers() {
-  local target=$deps/peers list=$root/launch/requirements-peers.txt stamp
-  stamp=$(stamp_of "$list")
+# install_environment NAME WHAT DOWNLOADS LIST ...: a Python environment in deps/NAME with the pinned wheels of the
+# first list, which takes in the others.
+install_environment() {
+  local target=$deps/$1 what=$2 downloads=$3 list=$4 stamp
+  shift 3
+  stamp=$(stamp_of "$@")
   if [[ $(cat "$target/.complete" 2>/dev/null || true) == "$stamp" ]]; then
-    say "PyTorch and transformers: deps/peers"
+    say "$what: ${target#"$root/"}"
     return
   fi
   python3 -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' ||
-    die "the pinned wheels of PyTorch are for Python 3.11, not $(python3 --version)"
-  say "PyTorch and transformers: installing in deps/peers (3 GB of downloads)"
+    die "the pinned wheels are for Python 3.11, not $(python3 --version)"
+  say "$what: installing in ${target#"$root/"} ($downloads of downloads)"
   rm -rf "$target"
   python3 -m venv "$target"
   "$target/bin/python" -m pip install --disable-pip-version-check --no-cache-dir --require-hashes --no-deps \
@@ -172,5 +179,11 @@ flock --nonblock 9 || { say "another set-up is running; waiting for it"; flock 9
 install_packages
 install_libtorch
 if $cuda_build; then install_cuda_build; fi
-if $peers; then install_peers; fi
+lists=$root/launch/requirements
+if $tools; then
+  install_environment tools "numpy, Pillow and scikit-learn" "70 MB" "$lists-tools.txt"
+fi
+if $peers; then
+  install_environment peers "PyTorch and transformers" "3 GB" "$lists-peers.txt" "$lists-tools.txt"
+fi
 say "Set-up is complete."

@@ -38,8 +38,9 @@ PYTHON
 }
 
 mkdir -p data
-[[ -e data/digits-test.safetensors ]] || "$python" tools/pack_images.py digits data/digits
-[[ -e data/reverse-valid-target.idx ]] || "$python" tools/make_pairs.py data/reverse
+# What appears last says that all is there.
+[[ -e data/digits-test.safetensors ]] || "$python" tools/pack_images.py digits data/digits --force
+[[ -e data/reverse-target.idx ]] || "$python" tools/make_pairs.py data/reverse --force
 
 train vit-digits 0
 reached vit-digits eval_accuracy 0.95

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Writes pairs for an encoder-decoder that learns to reverse: random sequences, and the same backwards.
 
-  tools/make_pairs.py OUT [--count 20000] [--valid 500] [--length 4 12] [--vocab-size 32] [--seed 1]
+  tools/make_pairs.py OUT [--count 20000] [--valid 500] [--length 4 12] [--vocab-size 32] [--seed 1] [--force]
 
 writes OUT-source, OUT-target, OUT-valid-source and OUT-valid-target (.bin and .idx each, Megatron's layout).
 Ids 0, 1 and 2 are left for padding, begin and end, which Tessera adds; no held-out sequence is among those
-for training. Run it with deps/peers/bin/python (launch/setup.sh --peers) or any Python with numpy.
+for training. Files that are there already are replaced, all together, with --force only. Run it with
+deps/tools/bin/python (launch/setup.sh --tools) or any Python with numpy.
 """
 
 from __future__ import annotations
@@ -14,10 +15,8 @@ import argparse
 import sys
 from pathlib import Path
 
-import numpy as np
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests/peers"))
-from megatron_index import write_tokens  # noqa: E402
+from needs import ROOT, need
+from outputs import Outputs
 
 RESERVED = 3
 MAX_VOCAB = 2**31
@@ -43,6 +42,10 @@ def check(arguments: argparse.Namespace) -> None:
                      f"{low} to {high} of {values} values; lower them, or raise --length or --vocab-size")
 
 
+def files_of(prefix: str) -> list[Path]:
+    return [Path(f"{prefix}.bin"), Path(f"{prefix}.idx")]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out")
@@ -51,8 +54,18 @@ def main() -> None:
     parser.add_argument("--length", type=int, nargs=2, default=(4, 12), metavar=("MIN", "MAX"))
     parser.add_argument("--vocab-size", type=int, default=32)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--force", action="store_true", help="replace the files that are there, all together")
     arguments = parser.parse_args()
     check(arguments)
+    files = [file for name in ("-source", "-target", "-valid-source", "-valid-target")
+             for file in files_of(arguments.out + name)]
+    outputs = Outputs(files, arguments.force)
+    need("numpy")
+    import numpy as np
+
+    sys.path.insert(0, str(ROOT / "tests/peers"))
+    from megatron_index import write_tokens
+
     generator = np.random.default_rng(arguments.seed)
     low, high = arguments.length
     dtype = np.uint16 if arguments.vocab_size <= 2**16 else np.int32
@@ -65,13 +78,15 @@ def main() -> None:
             continue
         seen.add(sequence.tobytes())
         sequences.append(sequence)
-    Path(arguments.out).parent.mkdir(parents=True, exist_ok=True)
-    for name, part in (("", sequences[arguments.valid :]), ("-valid", sequences[: arguments.valid])):
-        if not part:
-            continue
-        write_tokens(f"{arguments.out}{name}-source", part)
-        write_tokens(f"{arguments.out}{name}-target", [sequence[::-1] for sequence in part])
-        print(f"wrote {arguments.out}{name}-source and -target: {len(part)} pairs of {low} to {high} tokens")
+    parts = {"-valid": sequences[: arguments.valid], "": sequences[arguments.valid :]}
+    with outputs:
+        for name, part in parts.items():
+            for side, step in (("source", 1), ("target", -1)) if part else ():
+                tokens, _ = (outputs.begin(file) for file in files_of(f"{arguments.out}{name}-{side}"))
+                write_tokens(tokens.with_suffix(""), [sequence[::step] for sequence in part])
+    for name, part in parts.items():
+        if part:
+            print(f"wrote {arguments.out}{name}-source and -target: {len(part)} pairs of {low} to {high} tokens")
 
 
 if __name__ == "__main__":

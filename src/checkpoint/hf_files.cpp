@@ -1,5 +1,7 @@
 #include "checkpoint/hf_files.h"
 
+#include <algorithm>
+#include <iterator>
 #include <system_error>
 
 #include "base/error.h"
@@ -25,6 +27,10 @@ constexpr const char* kCarried[] = {
     "processor_config.json",
     kHfImageProcessorFile,
 };
+// Of these, those that turn text into ids.
+constexpr const char* kTokenizers[] = {"tokenizer.json", "tokenizer.model", "tokenizer.model.v3",
+                                       "tekken.json",    "spiece.model",    "vocab.json",
+                                       "vocab.txt"};
 constexpr const char* kTemplates = "additional_chat_templates";  // a folder
 
 void carry_file(const std::filesystem::path& from, const std::filesystem::path& to) {
@@ -47,6 +53,13 @@ std::optional<std::filesystem::path> find_hf_files(const std::filesystem::path& 
   const std::filesystem::path of_run = step.parent_path().parent_path() / kHfFilesFolder;
   if (std::filesystem::is_directory(of_run)) return of_run;
   return std::nullopt;
+}
+
+bool has_tokenizer(const std::filesystem::path& folder) {
+  std::error_code error;
+  return std::any_of(std::begin(kTokenizers), std::end(kTokenizers), [&](const char* name) {
+    return std::filesystem::exists(folder / name, error);
+  });
 }
 
 void copy_hf_files(const std::filesystem::path& from, const std::filesystem::path& to) {

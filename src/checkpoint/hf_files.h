@@ -18,6 +18,9 @@ inline constexpr const char* kHfFilesFolder = "hf_files";
 // Says how images become a model's input.
 inline constexpr const char* kHfImageProcessorFile = "preprocessor_config.json";
 
+// Whether a folder of such files holds a tokenizer.
+bool has_tokenizer(const std::filesystem::path& folder);
+
 // Copies those of the files that `from` holds into `to`, which is made if there are any, over those
 // that are there.
 void copy_hf_files(const std::filesystem::path& from, const std::filesystem::path& to);

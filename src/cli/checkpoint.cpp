@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/exit_codes.h"
 #include "checkpoint/convert.h"
+#include "checkpoint/run_folder.h"
 #include "cli/command_line.h"
 #include "config/load.h"
 #include "models/registry.h"
@@ -33,6 +34,7 @@ int run_consolidate(const ConsolidateArguments& arguments) {
   options.tensors = [](const nlohmann::json& config) {
     return model_from_hf(config, "the checkpoint's model")->hf_tensors();
   };
+  check_step_folder(arguments.step_dir);
   consolidate(arguments.step_dir, arguments.out_dir, options);
   std::cout << "wrote " << arguments.out_dir << "\n";
   return kExitDone;
@@ -70,6 +72,7 @@ void add_inspect(CLI::App& parent, Action& action) {
   command.add_flag("--verify", arguments->verify, "Read all data and check every checksum");
   command.callback([&action, arguments] {
     action = [arguments] {
+      check_step_folder(arguments->step_dir);
       inspect(arguments->step_dir, arguments->verify, std::cout);
       return kExitDone;
     };

@@ -28,6 +28,8 @@ int run_pack(const PackArguments& arguments) {
   if (result.valid_documents > 0) {
     print_pair(arguments.out_prefix + "-valid", result.valid_documents, result.valid_tokens);
   }
+  for (const auto& path : result.removed)
+    std::cout << fmt::format("removed {} of the earlier pack\n", path.string());
   return kExitDone;
 }
 
@@ -39,7 +41,7 @@ void add_data_command(CLI::App& app, Action& action) {
   CLI::App& command = add_command(
       data, "pack", "Pack text files into Megatron's .bin/.idx pair, one token per byte.");
   const auto arguments = std::make_shared<PackArguments>();
-  command.add_option("INPUT", arguments->inputs, "Text files, a document each")->required();
+  command.add_option("INPUT", arguments->inputs, "Plain text files, a document each")->required();
   command.add_option("--out", arguments->out_prefix, "Writes PREFIX.bin and PREFIX.idx")
       ->required()
       ->type_name("PREFIX");
@@ -49,6 +51,10 @@ void add_data_command(CLI::App& app, Action& action) {
       .add_option("--valid-fraction", arguments->options.valid_fraction,
                   "About this part, from the end, goes to PREFIX-valid.bin and .idx")
       ->check(CLI::Range(0.0, 1.0));
+  command.add_flag("--bytes", arguments->options.any_bytes,
+                   "Pack what is no plain UTF-8 text too, byte for byte");
+  command.add_flag("--force", arguments->options.replace,
+                   "Replace what is at PREFIX and PREFIX-valid, together");
   command.callback([&action, arguments] { action = [arguments] { return run_pack(*arguments); }; });
 }
 

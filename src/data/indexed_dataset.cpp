@@ -99,6 +99,7 @@ struct IndexedDataset::Impl {
   TokenType type{};
   int64_t sequences = 0;
   int64_t document_entries = 0;
+  int64_t other_modes = 0;
   int64_t tokens = 0;
   // First token of each sequence in the stream, and the total at the end. Empty if the sequences
   // lie back to back in .bin, as Megatron's own writer leaves them: then the stream is the file.
@@ -128,7 +129,10 @@ struct IndexedDataset::Impl {
                 idx.size(), megatron::kHeaderBytes);
     }
     if (std::memcmp(idx.data(), megatron::kMagic.data(), megatron::kMagic.size()) != 0) {
-      fail_user("data", "{}: the magic at byte 0 is not MMIDIDX; this is no Megatron index", path);
+      fail_user("data", "{}: the magic at byte 0 is not MMIDIDX; this is no Megatron index{}", path,
+                std::memcmp(idx.data(), "TNTIDX", 6) == 0
+                    ? " but one of its older layout: write it anew with Megatron's mmap data"
+                    : "");
     }
     const auto version = load<uint64_t>(idx.data() + megatron::kVersionAt);
     if (version != megatron::kVersion) {
@@ -141,14 +145,19 @@ struct IndexedDataset::Impl {
     const auto d = load<uint64_t>(idx.data() + megatron::kDocumentsAt);
     // Compared by division: 34 + 12 S + 8 D of forged counts overflows.
     const auto body = static_cast<uint64_t>(idx.size() - megatron::kHeaderBytes);
-    if (s > body / 12 || d > (body - 12 * s) / 8 || 12 * s + 8 * d != body) {
+    const bool fits = s <= body / 12 && d <= (body - 12 * s) / 8;
+    const uint64_t rest = fits ? body - 12 * s - 8 * d : 0;
+    if (!fits || (rest != 0 && rest != s)) {
       fail_user("data",
                 "{}: {} sequences and {} document entries (bytes {} and {}) need 34 + 12 x {} + "
-                "8 x {} bytes; the file has {}",
+                "8 x {} bytes, and one byte more for each sequence in multimodal data; the file "
+                "has {}",
                 path, s, d, megatron::kSequencesAt, megatron::kDocumentsAt, s, d, idx.size());
     }
     sequences = static_cast<int64_t>(s);
     document_entries = static_cast<int64_t>(d);
+    const std::byte* modes = idx.data() + idx.size() - rest;
+    other_modes = std::count_if(modes, modes + rest, [](std::byte m) { return m != std::byte{0}; });
     if (bin.size() % token_size(type) != 0) {
       fail_user("data", "{}: {} bytes are not a multiple of the token size {}", bin.path(),
                 bin.size(), token_size(type));
@@ -273,6 +282,9 @@ int64_t IndexedDataset::num_documents() const {
 }
 TokenType IndexedDataset::token_type() const {
   return impl_->type;
+}
+int64_t IndexedDataset::num_other_modes() const {
+  return impl_->other_modes;
 }
 
 int64_t IndexedDataset::sequence_begin(int64_t sequence) const {

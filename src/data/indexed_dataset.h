@@ -13,8 +13,9 @@ namespace tessera {
 enum class TokenType : uint8_t { kU8 = 1, kI8 = 2, kI16 = 3, kI32 = 4, kI64 = 5, kU16 = 8 };
 
 // A PREFIX.bin / PREFIX.idx pair in Megatron's layout, mapped read-only, as one stream of tokens:
-// all sequences in order. UserError that names file, offset and numbers for a wrong magic, version,
-// dtype (floats included), counts or offsets that do not fit the files, or an empty file.
+// all sequences in order. The modes of multimodal data are read and change nothing. UserError that
+// names file, offset and numbers for a wrong magic, version, dtype (floats included), counts or
+// offsets that do not fit the files, or an empty file.
 class IndexedDataset {
  public:
   explicit IndexedDataset(const std::string& prefix);
@@ -27,6 +28,10 @@ class IndexedDataset {
   int64_t num_sequences() const;
   int64_t num_documents() const;
   TokenType token_type() const;
+
+  // Sequences whose mode is not 0, in the index of multimodal data: what is no text (images, ...).
+  // They are part of the stream like all others.
+  int64_t num_other_modes() const;
 
   // Sequence `sequence` (from 0) is tokens [begin, begin + length) of the stream.
   int64_t sequence_begin(int64_t sequence) const;
@@ -54,6 +59,8 @@ class TokenStream {
 
   int64_t num_samples() const;
   int64_t num_tokens() const;
+
+  std::vector<const IndexedDataset*> files() const;
 
   // IndexedDataset::fingerprint() of every prefix, in their order.
   std::vector<std::string> fingerprints() const;

@@ -8,10 +8,14 @@
 #include <limits>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 
 #include "base/error.h"
+#include "base/files.h"
+#include "data/pack_target.h"
 #include "data/pair_writer.h"
+#include "data/text_check.h"
 
 namespace tessera {
 namespace fs = std::filesystem;
@@ -26,16 +30,65 @@ struct Input {
   int64_t size;
 };
 
-std::vector<Input> look_up(const std::vector<fs::path>& paths) {
+struct Close {
+  void operator()(std::FILE* file) const { std::fclose(file); }
+};
+
+std::unique_ptr<std::FILE, Close> open_input(const fs::path& path) {
+  std::unique_ptr<std::FILE, Close> file(std::fopen(path.c_str(), "rb"));
+  if (!file) {
+    fail_user("data", "cannot read {}: {}; check its permissions", path.string(),
+              std::strerror(errno));
+  }
+  return file;
+}
+
+// The size of an input, which must be a file with something in it.
+int64_t checked_size(const fs::path& path) {
+  std::error_code error;
+  const fs::file_status status = fs::status(path, error);
+  if (status.type() == fs::file_type::not_found)
+    fail_user("data", "input {} does not exist; check the path", path.string());
+  if (!fs::status_known(status))
+    fail_user("data", "cannot read {}: {}; check its permissions", path.string(), error.message());
+  if (fs::is_directory(status)) {
+    fail_user("data", "input {} is a folder; give the files in it, such as {}/*.txt", path.string(),
+              clean_path(path).string());
+  }
+  if (!fs::is_regular_file(status)) {
+    fail_user("data",
+              "input {} is no regular file but a pipe or a device; write what comes out of it into "
+              "a file and give that",
+              path.string());
+  }
+  const auto size = static_cast<int64_t>(fs::file_size(path, error));
+  if (error) fail_user("data", "cannot read {}: {}", path.string(), error.message());
+  if (size == 0) fail_user("data", "input {} is empty: 0 bytes; leave it out", path.string());
+  return size;
+}
+
+void check_head(const fs::path& path) {
+  const auto file = open_input(path);
+  std::vector<char> head(kTextHeadBytes);
+  head.resize(std::fread(head.data(), 1, head.size(), file.get()));
+  check_text_head(path, head);
+}
+
+// Every input is looked at before the first is read.
+std::vector<Input> look_up(const std::vector<fs::path>& paths, const PackOptions& options) {
   if (paths.empty()) fail_user("data", "nothing to pack: no input files");
   std::vector<Input> inputs;
+  std::set<fs::path> seen;
   int64_t begin = 0;
   for (const fs::path& path : paths) {
-    if (!fs::exists(path)) fail_user("data", "input {} does not exist", path.string());
-    if (!fs::is_regular_file(path))
-      fail_user("data", "input {} is not a regular file", path.string());
-    const auto size = static_cast<int64_t>(fs::file_size(path));
-    if (size == 0) fail_user("data", "input {} is empty: 0 bytes", path.string());
+    const int64_t size = checked_size(path);
+    if (options.valid_fraction > 0.0 && !seen.insert(fs::canonical(path)).second) {
+      fail_user("data",
+                "input {} is given twice; with a part held out one copy could be trained on and "
+                "the other validated with: give it once, or valid_fraction 0",
+                path.string());
+    }
+    if (!options.any_bytes) check_head(path);
     inputs.push_back({path, begin, size});
     begin += size;
   }
@@ -45,10 +98,7 @@ std::vector<Input> look_up(const std::vector<fs::path>& paths) {
 // Calls visit(bytes, position of their first) for each block of an input.
 template <typename Visit>
 void for_each_block(const Input& input, Visit visit) {
-  const auto close = [](std::FILE* f) { std::fclose(f); };
-  const std::unique_ptr<std::FILE, decltype(close)> file(std::fopen(input.path.c_str(), "rb"),
-                                                         close);
-  if (!file) fail_user("data", "cannot read {}: {}", input.path.string(), std::strerror(errno));
+  const auto file = open_input(input.path);
   std::vector<char> buffer(kBufferBytes);
   int64_t done = 0;
   for (size_t n; (n = std::fread(buffer.data(), 1, buffer.size(), file.get())) > 0;) {
@@ -60,8 +110,8 @@ void for_each_block(const Input& input, Visit visit) {
               std::strerror(errno));
   }
   if (done != input.size) {
-    fail_user("data", "{} changed while it was read: {} bytes, then {}", input.path.string(),
-              input.size, done);
+    fail_user("data", "{} changed while it was read: {} bytes, then {}; pack it when it is whole",
+              input.path.string(), input.size, done);
   }
 }
 
@@ -109,19 +159,14 @@ int64_t cut_position(const std::vector<Input>& inputs, const PackOptions& option
   return *best;
 }
 
-// The prefix must name files, and none of those that are read.
-void check_prefix(const std::string& prefix, const std::vector<fs::path>& inputs) {
-  if (fs::path(prefix).filename().empty())
-    fail_user("data", "the output prefix '{}' names no file; give one such as data/mine", prefix);
-  for (const char* name : {"", "-valid"}) {
-    for (const char* ending : {".bin", ".idx"}) {
-      const std::string output = prefix + name + ending;
-      for (const fs::path& input : inputs) {
-        std::error_code ignored;
-        if (fs::equivalent(input, output, ignored))
-          fail_user("data", "{} is an input and would be overwritten; choose another output prefix",
-                    output);
-      }
+// None of the inputs may be a file that the pack writes.
+void check_not_input(const PackTarget& target, const std::vector<fs::path>& inputs) {
+  for (const fs::path& output : target.files()) {
+    for (const fs::path& input : inputs) {
+      std::error_code ignored;
+      if (fs::equivalent(input, output, ignored))
+        fail_user("data", "{} is an input and would be overwritten; choose another output prefix",
+                  output.string());
     }
   }
 }
@@ -134,15 +179,16 @@ PackResult pack_bytes(const std::vector<fs::path>& paths, const std::string& out
     fail_user("data", "valid_fraction {}; it must be at least 0 and below 1",
               options.valid_fraction);
   }
-  const std::vector<Input> inputs = look_up(paths);
-  check_prefix(out_prefix, paths);
+  const PackTarget target(out_prefix, options.replace);
+  check_not_input(target, paths);
+  const std::vector<Input> inputs = look_up(paths, options);
   const bool hold_out = options.valid_fraction > 0.0;
   const int64_t cut =
       hold_out ? cut_position(inputs, options) : std::numeric_limits<int64_t>::max();
 
-  PairWriter train(out_prefix);
+  PairWriter train(target.train());
   std::optional<PairWriter> valid;
-  if (hold_out) valid.emplace(out_prefix + "-valid");
+  if (hold_out) valid.emplace(target.valid());
 
   // The cut lies at a line end, so that a line goes to one side as a whole.
   const auto add = [&](std::span<const char> bytes, int64_t position) {
@@ -151,21 +197,25 @@ PackResult pack_bytes(const std::vector<fs::path>& paths, const std::string& out
     if (options.document_per_line && bytes.back() == '\n') writer.end_document();
   };
   for (const Input& input : inputs) {
+    Utf8Check text(input.path);
     for_each_block(input, [&](std::span<const char> block, int64_t position) {
+      if (!options.any_bytes) text.add(block);
       for_each_line(block, [&](std::span<const char> line) {
         add(line, position);
         position += static_cast<int64_t>(line.size());
       });
     });
+    if (!options.any_bytes) text.finish();
     train.end_document();
     if (valid) valid->end_document();
   }
 
   train.finish();
   if (valid) valid->finish();
-  if (valid) valid->commit();
-  train.commit();
-  PackResult result{train.documents(), train.tokens(), 0, 0};
+  PackResult result;
+  result.removed = target.publish(train, valid ? &*valid : nullptr);
+  result.documents = train.documents();
+  result.tokens = train.tokens();
   if (valid) {
     result.valid_documents = valid->documents();
     result.valid_tokens = valid->tokens();

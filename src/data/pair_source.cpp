@@ -63,6 +63,13 @@ std::vector<std::string> PairSource::fingerprints() const {
   return all;
 }
 
+std::vector<const IndexedDataset*> PairSource::token_files() const {
+  std::vector<const IndexedDataset*> all;
+  for (const auto* side : {&source_, &target_})
+    for (const IndexedDataset& data : *side) all.push_back(&data);
+  return all;
+}
+
 void PairSource::check_samples(int64_t count) const {
   for (int64_t k = 0; k < std::min(count, num_samples()); ++k) {
     const auto [data_set, sequence] = place_of(k);

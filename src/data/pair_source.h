@@ -39,6 +39,7 @@ class PairSource : public SampleSource {
   }
   int64_t counted_targets(int64_t sample) const override;
   std::vector<std::string> fingerprints() const override;
+  std::vector<const IndexedDataset*> token_files() const override;
   void check_samples(int64_t count) const override;
   MicroBatch load(std::span<const SampleSlot> rows, const LoadOptions& options) const override;
 

@@ -32,7 +32,12 @@ PairWriter::PairWriter(const fs::path& prefix)
   const std::string temporary = ".partial-" + std::to_string(::getpid());
   bin_temporary_ = with_ending(bin_path_, temporary);
   idx_temporary_ = with_ending(idx_path_, temporary);
-  if (prefix.has_parent_path()) fs::create_directories(prefix.parent_path());
+  const fs::path folder = folder_of(prefix);
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error)
+    fail_user("data", "cannot make the folder {}: {}; choose another output prefix",
+              folder.string(), error.message());
   bin_ = open(bin_temporary_);
   idx_ = open(idx_temporary_);
   // The scratch files have no name: they vanish with the writer, whatever happens.
@@ -47,14 +52,16 @@ PairWriter::PairWriter(const fs::path& prefix)
 }
 
 PairWriter::~PairWriter() {
-  std::error_code ignored;  // after commit() the temporary names are gone
+  std::error_code ignored;  // what is published has no temporary name
   fs::remove(bin_temporary_, ignored);
   fs::remove(idx_temporary_, ignored);
 }
 
 PairWriter::Stream PairWriter::open(const fs::path& path) const {
   Stream file(std::fopen(path.c_str(), "w+b"));
-  if (!file) fail_user("data", "cannot write {}: {}", path.string(), std::strerror(errno));
+  if (!file)
+    fail_user("data", "cannot write {}: {}; choose another output prefix", path.string(),
+              std::strerror(errno));
   return file;
 }
 
@@ -138,13 +145,12 @@ void PairWriter::finish() {
   sync(std::move(idx_));
 }
 
-void PairWriter::commit() {
-  // Without its old index an old pair is gone before the new .bin comes: at no moment does an index
-  // stand beside tokens that are not its own.
-  fs::remove(idx_path_);
+void PairWriter::publish_tokens() {
   rename_path(bin_temporary_, bin_path_);
+}
+
+void PairWriter::publish_index() {
   rename_path(idx_temporary_, idx_path_);
-  sync_folder(folder_of(bin_path_));
 }
 
 }  // namespace tessera

@@ -11,12 +11,12 @@ namespace tessera {
 // Writes one PREFIX.bin/.idx pair of u8 tokens in Megatron's layout, as a stream: the parts of the
 // index wait in scratch files, so memory stays the same however many documents there are.
 //
-// Nothing appears under the final names before commit(): finish() completes and syncs both files
-// under temporary names, commit() renames them, the index last. Dropped before that, no file is
-// left.
+// finish() completes and syncs both files under temporary names; publish_tokens() and then
+// publish_index() rename them (PackTarget says when, and syncs the folder). Of what was not
+// published nothing is left.
 class PairWriter {
  public:
-  // Makes the parent folders. Error if the files cannot be written.
+  // Makes the parent folders. UserError if the files cannot be written.
   explicit PairWriter(const std::filesystem::path& prefix);
   ~PairWriter();
   PairWriter(const PairWriter&) = delete;
@@ -26,7 +26,8 @@ class PairWriter {
   void end_document();  // no document is empty: without bytes since the last one it does nothing
 
   void finish();
-  void commit();
+  void publish_tokens();
+  void publish_index();
 
   int64_t documents() const { return documents_; }
   int64_t tokens() const { return tokens_; }

@@ -11,6 +11,8 @@
 
 namespace tessera {
 
+class IndexedDataset;
+
 // How rows become a micro-batch.
 struct LoadOptions {
   at::ScalarType dtype = at::kFloat;  // of weights and images: fp32, or fp64 in fp64 runs
@@ -39,6 +41,9 @@ class SampleSource {
 
   // Identity of the data, one text for each data set; wherever they lie.
   virtual std::vector<std::string> fingerprints() const = 0;
+
+  // The token files that the samples are made of; none for images.
+  virtual std::vector<const IndexedDataset*> token_files() const { return {}; }
 
   // Reads samples [0, count) to find bad values before they are needed; errors as load().
   virtual void check_samples(int64_t count) const = 0;

@@ -19,6 +19,7 @@ class TokenSource : public SampleSource {
   int64_t positions_per_sample() const override { return seq_len_; }
   int64_t counted_targets(int64_t) const override { return seq_len_; }
   std::vector<std::string> fingerprints() const override { return stream_.fingerprints(); }
+  std::vector<const IndexedDataset*> token_files() const override { return stream_.files(); }
   void check_samples(int64_t count) const override;
   MicroBatch load(std::span<const SampleSlot> rows, const LoadOptions& options) const override;
 

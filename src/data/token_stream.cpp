@@ -35,6 +35,12 @@ int64_t TokenStream::num_samples() const {
   return (num_tokens() - 1) / seq_len_;
 }
 
+std::vector<const IndexedDataset*> TokenStream::files() const {
+  std::vector<const IndexedDataset*> all;
+  for (const IndexedDataset& data : datasets_) all.push_back(&data);
+  return all;
+}
+
 std::vector<std::string> TokenStream::fingerprints() const {
   std::vector<std::string> all;
   for (const IndexedDataset& data : datasets_) all.push_back(data.fingerprint());

@@ -23,6 +23,7 @@
 #include "parallel/fsdp/tp_gradient_sum.h"
 #include "parallel/keep_fp32.h"
 #include "training/config_agreement.h"
+#include "training/data_warnings.h"
 #include "training/memory_report.h"
 #include "training/model_record.h"
 #include "training/open_data.h"
@@ -184,6 +185,7 @@ TrainOutcome run(const Config& requested, std::unique_ptr<Communicator> world,
   manifest.model = model_record(reader ? reader->manifest().model : nlohmann::json(), *config.model,
                                 config.data.seq_len);
   announce(config, manifest, shape, console);
+  for (const std::string& text : data_warnings(config, data, start)) console.warn(text);
   MemoryReport memory(mesh.world(), mesh.device(), console);
   const ShardingPolicy policy = policy_of(config);
   const BucketPlan plan = plan_buckets(stages, policy);

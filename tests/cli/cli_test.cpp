@@ -241,6 +241,27 @@ TEST(Cli, DataPack) {
   EXPECT_HAS(missing.err, "none.txt");
 }
 
+// Known faults: a pack over an earlier one left its validation data; binary files were packed
+// without a word.
+TEST(Cli, DataPackRefuses) {
+  const TempDir dir;
+  dir.write("a.txt", "hello\nworld\n");
+  dir.write("b.jsonl", "{\"text\": \"hello\"}\n");
+  EXPECT_EQ(run(dir, "data pack a.txt --out p --valid-fraction 0.5").exit_code, 0);
+  const Result again = run(dir, "data pack a.txt --out p");
+  EXPECT_EQ(again.exit_code, 2);
+  EXPECT_HAS(again.err, "error: [data] p.bin, p.idx, p-valid.bin, p-valid.idx are there already");
+  const Result forced = run(dir, "data pack a.txt --out p --force");
+  EXPECT_EQ(forced.exit_code, 0) << forced.err;
+  EXPECT_HAS(forced.out,
+             "12 tokens\nremoved p-valid.bin of the earlier pack\nremoved p-valid.idx of the");
+  const Result json = run(dir, "data pack a.txt b.jsonl --out q");
+  EXPECT_EQ(json.exit_code, 2);
+  EXPECT_HAS(json.err, "error: [data] b.jsonl: by its name it holds JSON");
+  EXPECT_FALSE(std::filesystem::exists(dir.path() / "q.bin"));
+  EXPECT_EQ(run(dir, "data pack b.jsonl --out q --bytes").exit_code, 0);
+}
+
 // What training would refuse is refused before the weights are copied.
 TEST(Cli, ImportRefusesAnotherModel) {
   const TempDir dir;
@@ -291,6 +312,19 @@ TEST(Cli, CheckpointErrorsExitWith2) {
     EXPECT_EQ(result.err.substr(0, 8), "error: [");
     EXPECT_HAS(result.err, "none");
     EXPECT_FALSE(std::filesystem::exists(dir.path() / "out"));
+  }
+  dir.write("manifest.json", "{}");
+  for (const char* name : {"step-00000002", "step-00000010"})
+    std::filesystem::create_directories(dir.path() / "run/checkpoints" / name);
+  std::filesystem::rename(dir.path() / "manifest.json",
+                          dir.path() / "run/checkpoints/step-00000010/manifest.json");
+  for (const std::string arguments :
+       {"checkpoint inspect run", "checkpoint inspect run/checkpoints",
+        "checkpoint consolidate run out"}) {
+    SCOPED_TRACE(arguments);
+    const Result result = run(dir, arguments);
+    EXPECT_EQ(result.exit_code, 2) << result.err;
+    EXPECT_HAS(result.err, "the newest is run/checkpoints/step-00000010");
   }
   EXPECT_HAS(run(dir, "checkpoint consolidate a b --max-shard-size 0").err, "--max-shard-size: 0");
 }

@@ -39,6 +39,7 @@ struct Index {
   std::vector<int32_t> lengths;
   std::vector<int64_t> offsets;
   std::vector<int64_t> documents;
+  std::vector<int8_t> modes;  // of multimodal data
   int64_t forged_sequences = -1;
   int64_t forged_documents = -1;
 
@@ -49,7 +50,7 @@ struct Index {
     return magic + bytes_of<uint64_t>({version}) + std::string(1, static_cast<char>(dtype)) +
            bytes_of(count(forged_sequences, lengths.size())) +
            bytes_of(count(forged_documents, documents.size())) + bytes_of(lengths) +
-           bytes_of(offsets) + bytes_of(documents);
+           bytes_of(offsets) + bytes_of(documents) + bytes_of(modes);
   }
 };
 

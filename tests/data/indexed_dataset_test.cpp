@@ -97,6 +97,36 @@ TEST_F(IndexedDatasetTest, ReadsScatteredSequencesInTheOrderOfTheIndex) {
   EXPECT_THAT(middle, ElementsAre(65535, 10));
 }
 
+// Known fault: multimodal data have a byte more for each sequence.
+TEST_F(IndexedDatasetTest, ReadsTheModesOfMultimodalData) {
+  Index index = small_index();
+  index.modes = {0, 0, 0};
+  write_file(prefix_ + ".bin", bytes_of(kSmallTokens));
+  write_file(prefix_ + ".idx", index.bytes());
+  EXPECT_EQ(IndexedDataset(prefix_).num_other_modes(), 0);
+  index.modes = {0, 1, -1};
+  write_file(prefix_ + ".idx", index.bytes());
+  const IndexedDataset data(prefix_);
+  EXPECT_EQ(data.num_other_modes(), 2);
+  EXPECT_EQ(data.num_documents(), 2);
+  EXPECT_THAT(all_tokens(data), ElementsAre(10, 11, 12, 13, 65535));
+  index.modes = {0, 0};
+  EXPECT_THAT(error_of(index), HasSubstr("one byte more for each sequence in multimodal data"));
+}
+
+TEST_F(IndexedDatasetTest, ReadsEmptyDocumentsAndAnUnfinishedOne) {
+  Index index = small_index();
+  for (const std::vector<int64_t>& documents :
+       {std::vector<int64_t>{0, 0, 2, 2, 3, 3}, {0}, {0, 1}}) {
+    index.documents = documents;
+    write_file(prefix_ + ".idx", index.bytes());
+    write_file(prefix_ + ".bin", bytes_of(kSmallTokens));
+    const IndexedDataset data(prefix_);
+    EXPECT_EQ(data.num_documents(), static_cast<int64_t>(documents.size()) - 1);
+    EXPECT_EQ(data.num_tokens(), 5);
+  }
+}
+
 TEST_F(IndexedDatasetTest, RefusesToReadOutsideTheStream) {
   write_pair<uint8_t>(prefix_, 1, {1, 2, 3});
   const IndexedDataset data(prefix_);
@@ -147,6 +177,8 @@ TEST_F(IndexedDatasetTest, RefusesAForeignHeader) {
   Index index = small_index();
   index.magic[0] = 'X';
   EXPECT_THAT(error_of(index), HasSubstr("magic at byte 0 is not MMIDIDX"));
+  index.magic = std::string("TNTIDX\0\0\0", 9);
+  EXPECT_THAT(error_of(index), HasSubstr("one of its older layout"));
   index = small_index();
   index.version = 2;
   EXPECT_THAT(error_of(index), HasSubstr("version 2 at byte 9; only version 1"));

@@ -53,13 +53,20 @@ class MakePairs(ToolTest):
         ids = np.concatenate([read_tokens(f"{out}-source"), read_tokens(f"{out}-valid-source")])
         self.assertEqual(sorted(ids), 5 * [3] + 5 * [4])
 
+    def test_an_earlier_set_is_replaced_as_a_whole(self) -> None:
+        out = self.make("--count", 6, "--valid", 2, "--length", 3, 4)
+        self.refuse(f"{out}-source.bin, {out}-source.idx", "make_pairs.py", out, "--valid", 0)
+        self.make("--count", 6, "--valid", 0, "--length", 3, 4, "--seed", 2, "--force")
+        self.assertEqual(sorted(path.name for path in self.folder.iterdir()),
+                         ["pairs-source.bin", "pairs-source.idx", "pairs-target.bin", "pairs-target.idx"])
+
     def test_more_than_there_are(self) -> None:
         self.refuse("there are 6 distinct sequences of 1 to 2 of 2 values", "make_pairs.py", self.folder / "pairs",
                     "--count", 5, "--valid", 2, "--length", 1, 2, "--vocab-size", 5)
 
     def test_ids_beyond_16_bits(self) -> None:
         for size, dtype in ((65536, np.uint16), (70000, np.int32)):
-            out = self.make("--count", 5000, "--valid", 0, "--vocab-size", size)
+            out = self.make("--count", 5000, "--valid", 0, "--vocab-size", size, "--force")
             source, target = read_tokens(f"{out}-source"), read_tokens(f"{out}-target")
             self.assertEqual(source.dtype, dtype)
             self.assertGreaterEqual(source.min(), 3)
@@ -99,9 +106,19 @@ class PackImages(ToolTest):
         images, labels, classes = self.pack("--size", 4, 5, "--test-every", 2)
         self.assertEqual((labels.tolist(), classes), ([0, 1, 1], ["a", "b"]))
         np.testing.assert_array_equal(images, pixels[[0, 2, 4]].transpose(0, 3, 1, 2))
-        images, labels, _ = self.pack("--size", 4, 5, "--test-every", 2, name="test")
+        images, labels, _ = self.pack("--size", 4, 5, "--test-every", 2, "--force", name="test")
         self.assertEqual(labels.tolist(), [0, 1, 1])
         np.testing.assert_array_equal(images, pixels[[1, 3, 5]].transpose(0, 3, 1, 2))
+
+    def test_an_earlier_set_is_replaced_as_a_whole(self) -> None:
+        for i in range(4):
+            self.save(f"a/{i}.png", np.full((2, 2), i, dtype=np.uint8))
+        self.pack("--size", 2, 2, "--gray", "--test-every", 2)
+        self.refuse("out-train.safetensors", "pack_images.py", "folder", self.images, self.folder / "out",
+                    "--size", 2, 2, "--gray", "--test-every", 0)
+        images, _, _ = self.pack("--size", 2, 2, "--gray", "--test-every", 0, "--force")
+        self.assertEqual(len(images), 4)
+        self.assertFalse((self.folder / "out-test.safetensors").exists())
 
     def test_files_that_are_no_images(self) -> None:
         self.save("a/1.png", np.full((2, 2), 7, dtype=np.uint8))
@@ -151,7 +168,8 @@ class PackImages(ToolTest):
         for i in range(40):
             self.save(f"a/{i}.png", np.full((2, 2), i, dtype=np.uint8))
         code = ("import resource, runpy, sys; resource.setrlimit(resource.RLIMIT_DATA, (400 << 20, 400 << 20)); "
-                "sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__')")
+                "sys.argv = sys.argv[1:]; sys.path[0] = sys.argv[0].rpartition('/')[0]; "
+                "runpy.run_path(sys.argv[0], run_name='__main__')")
         size = 2048  # 12 MiB an image, 480 MiB in all
         result = subprocess.run([sys.executable, "-c", code, ROOT / "tools/pack_images.py", "folder", self.images,
                                  self.folder / "out", "--size", str(size), str(size), "--test-every", "0"],

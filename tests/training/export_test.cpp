@@ -127,7 +127,7 @@ TEST(Export, ConfigJsonHasWhatTheModelHas) {
     std::ofstream out(prefix.string() + ".txt", std::ios::binary);
     for (int64_t i = 0; i < 100 * 16 + 1; ++i) out.put(static_cast<char>((7 * i + 3) % 5));
   }
-  pack_bytes({prefix.string() + ".txt"}, prefix, {});
+  pack_bytes({prefix.string() + ".txt"}, prefix, {.any_bytes = true});
   config.data.train = config.data.valid = {prefix};
   config.precision.params = ParamsDtype::kBf16;
   const TinyRun trained = run(config);

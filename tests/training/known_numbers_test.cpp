@@ -23,7 +23,7 @@ Config smallest(const TemporaryFolder& folder, const std::string& name, int64_t 
     std::ofstream out(prefix + ".txt", std::ios::binary);
     for (int64_t i = 0; i < 4096; ++i) out.put(static_cast<char>((7 * i + 3) % vocab));
     out.close();
-    pack_bytes({prefix + ".txt"}, prefix, {});
+    pack_bytes({prefix + ".txt"}, prefix, {.any_bytes = true});
   }
   config.data.train = {prefix};
   config.data.seq_len = 8;

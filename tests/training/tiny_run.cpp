@@ -11,7 +11,7 @@ void write_tokens(const std::string& prefix, int64_t count) {
     std::ofstream out(prefix + ".txt", std::ios::binary);
     for (int64_t i = 0; i < count; ++i) out.put(static_cast<char>((7 * i + 3 + i / 16) % 64));
   }
-  pack_bytes({prefix + ".txt"}, prefix, {});
+  pack_bytes({prefix + ".txt"}, prefix, {.any_bytes = true, .replace = true});
 }
 
 Config tiny_config(const TemporaryFolder& folder, const std::string& name) {
