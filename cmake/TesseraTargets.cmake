@@ -1,7 +1,7 @@
 # tessera_library(NAME [LINK ...] [TORCH]) : a static library of every .cpp in the current folder. Names
 #   choose between twins: cuda_*.cpp, nccl_*.cpp and *.cu are built with TESSERA_CUDA, no_*.cpp without.
-# tessera_test(NAME LIBS ... [RANKS n ...] [QUICK]) : a GoogleTest binary from NAME.cpp.
-#   Without RANKS it runs as one process (threads stand for ranks). With RANKS it runs under mpirun
+# tessera_test(NAME LIBS ... [RANKS n ...] [QUICK] [NUMERIC]) : a GoogleTest binary from NAME.cpp. QUICK: it takes seconds
+#   and no MPI. NUMERIC: it compares numbers whose last bits depend on the processor (tests/run.sh --numeric). Without RANKS it runs as one process (threads stand for ranks). With RANKS it runs under mpirun
 #   once for each count, and its main is tests/support/mpi_main.cpp.
 
 add_library(tessera_warnings INTERFACE)
@@ -57,7 +57,7 @@ function(tessera_use_torch_pch name)
 endfunction()
 
 function(tessera_test name)
-  cmake_parse_arguments(ARG "QUICK;TORCH" "" "LIBS;RANKS;ARGS" ${ARGN})
+  cmake_parse_arguments(ARG "QUICK;NUMERIC;TORCH" "" "LIBS;RANKS;ARGS" ${ARGN})
   add_executable(${name} ${name}.cpp)
   target_link_libraries(${name} PRIVATE ${ARG_LIBS} GTest::gtest tessera_warnings)
   target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/tests
@@ -67,9 +67,12 @@ function(tessera_test name)
     target_compile_options(${name} PRIVATE -fPIC)  # as the precompiled header was compiled
     tessera_use_torch_pch(${name})
   endif()
-  set(label full)
+  set(labels full)
   if(ARG_QUICK)
-    set(label quick)
+    set(labels quick)
+  endif()
+  if(ARG_NUMERIC)
+    list(APPEND labels numeric)
   endif()
   if(ARG_RANKS)
     target_sources(${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests/support/mpi_main.cpp)
@@ -77,12 +80,12 @@ function(tessera_test name)
     foreach(ranks ${ARG_RANKS})
       add_test(NAME ${name}.n${ranks} COMMAND ${MPIEXEC_EXECUTABLE} --allow-run-as-root --oversubscribe
         --bind-to none -n ${ranks} $<TARGET_FILE:${name}> ${ARG_ARGS})
-      set_tests_properties(${name}.n${ranks} PROPERTIES LABELS ${label} TIMEOUT 300
+      set_tests_properties(${name}.n${ranks} PROPERTIES LABELS "${labels}" TIMEOUT 300
         ENVIRONMENT "OMP_NUM_THREADS=1")
     endforeach()
   else()
     target_link_libraries(${name} PRIVATE GTest::gtest_main)
     add_test(NAME ${name} COMMAND ${name} ${ARG_ARGS})
-    set_tests_properties(${name} PROPERTIES LABELS ${label} TIMEOUT 600 ENVIRONMENT "OMP_NUM_THREADS=1")
+    set_tests_properties(${name} PROPERTIES LABELS "${labels}" TIMEOUT 600 ENVIRONMENT "OMP_NUM_THREADS=1")
   endif()
 endfunction()

@@ -52,7 +52,7 @@ title "Training: $config on 4 processes"
 code=0
 launch/run_local.sh "$config" -n 4 "${overrides[@]}" || code=$?
 if ((code == 3)); then
-  say "Stopped after a save. Run ${0##*/} again to go on."
+  say "Stopped, and nothing is lost. Run ${0##*/} again to go on."
 fi
 ((code == 0)) || exit "$code"
 
@@ -74,13 +74,16 @@ printf '  %-50s  %s\n' \
   "$run/config.yaml" "the configuration with every key" \
   "$latest" "the last checkpoint, sharded over the four processes" \
   "$run/export" "the model as a Hugging Face folder: transformers loads it"
+steps=$(field step)
 cat <<EOF
 
-What to try next
-  train on, twice as long, from the last checkpoint:
-      launch/run_local.sh $config -n 4 --set run.dir=$run --set training.steps=1600
+What to try next (with the configuration that the run has saved)
+  train on from the last checkpoint, at the learning rate that the schedule has ended with:
+      launch/run_local.sh $run/config.yaml -n 4 --set training.steps=$((steps + steps / 2))
   go on with another mesh (a checkpoint fits any): no layer split, states over two processes
-      launch/run_local.sh $config -n 2 --set run.dir=$run --set training.steps=2400 --set parallel.tp=1
+      launch/run_local.sh $run/config.yaml -n 2 --set training.steps=$((2 * steps)) --set parallel.tp=1
+  train anew, twice as long, with a schedule that spans it:
+      launch/run_local.sh $run/config.yaml -n 4 --set run.dir=$run-long --set training.steps=$((2 * steps))
   look into a checkpoint:
       $tessera checkpoint inspect $latest
   your own text, and every key of a configuration:

@@ -3,40 +3,38 @@
 #
 #   tests/run.sh            everything that needs no Python packages
 #   tests/run.sh --quick    of the tests only those of seconds, on one process
+#   tests/run.sh --numeric  only the tests whose numbers depend on the processor, and no checks; on the lowest processor:
+#                           ATEN_CPU_CAPABILITY=default TESSERA_CPU=scalar tests/run.sh --numeric
 #   tests/run.sh --peers    also live against PyTorch and transformers (3 GB of downloads, once), and tools/*.py
+#   tests/run.sh --only ID  nothing but one check, as the summary of failures names it; without set-up and build
 set -euo pipefail
 # shellcheck source=launch/lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/../launch/lib.sh"
 cd "$root"
+# shellcheck source=tests/report.sh
+source tests/report.sh
 
-usage() { sed -n '2,6s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; }
+usage() { sed -n '2,9s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; }
 peers=false
+checks=true
+only=''
 setup=()
 select=()
-for argument in "$@"; do
-  case $argument in
+while (($# > 0)); do
+  case $1 in
     --quick) select=(--label-regex '^quick$') ;;
+    --numeric) select=(--label-regex '^numeric$') checks=false ;;
     --peers) peers=true setup=(--peers) ;;
+    --only)
+      only=${2:-}
+      [[ -n $only ]] || die "--only needs the name of a check"
+      shift
+      ;;
     -h | --help) usage; exit 0 ;;
-    *) usage >&2; die "unknown argument '$argument'" ;;
+    *) usage >&2; die "unknown argument '$1'" ;;
   esac
-done
-
-passed=0
-failed=()
-
-# check NAME COMMAND [ARG ...]: one test that is a command; its output is shown if it fails.
-check() {
-  local name=$1 start=$SECONDS output
   shift
-  if output=$("$@" 2>&1); then
-    passed=$((passed + 1))
-    printf 'passed  %s (%d s)\n' "$name" $((SECONDS - start))
-  else
-    failed+=("$name")
-    printf '%s\nFAILED  %s (%d s)\n' "$output" "$name" $((SECONDS - start))
-  fi
-}
+done
 
 formatted() {
   find src tests benchmarks -name '*.h' -print0 -o -name '*.cpp' -print0 -o -name '*.cu' -print0 | xargs -0 clang-format --dry-run -Werror
@@ -63,6 +61,30 @@ documented() {
     <(build/release/tessera config keys --markdown) || { echo "run docs/update_configuration.sh"; return 1; }
 }
 
+# The checks: an ID, what a person calls it, and a command.
+run_checks() {
+  run_check format "format of C++ sources (clang-format)" formatted
+  run_check scripts "shell scripts (shellcheck)" scripts_clean
+  run_check launch "launch scripts" tests/launch/launch_test.sh
+  run_check report "report of failures" tests/launch/report_test.sh
+  run_check includes "include order of folders" include_order
+  run_check keys "documented keys are the program's" documented
+}
+run_peers() {
+  run_check tools "tools in Python" deps/peers/bin/python tests/tools/tools_test.py
+  run_check peers "comparisons with PyTorch and transformers" tests/peers/run.sh
+}
+run_check() {
+  [[ -n $only && $only != "$1" ]] || check "$@"
+}
+
+if [[ -n $only ]]; then
+  run_checks
+  run_peers
+  ((passed + ${#failed[@]} == 1)) || die "no check '$only'"
+  exit ${#failed[@]}
+fi
+
 title "Set-up"
 launch/setup.sh "${setup[@]}"
 
@@ -75,30 +97,20 @@ log=$(mktemp)
 jobs=$(($(nproc) / 4))
 ctest --test-dir build/release --output-on-failure --no-tests=error -j $((jobs > 0 ? jobs : 1)) "${select[@]}" |
   tee "$log" || true
-mapfile -t broken < <(sed -n '/The following tests FAILED:/,$s/^[[:space:]]*[0-9]* - \([^ ]*\) (.*/\1/p' "$log")
-total=$(sed -n 's/.* tests failed out of \([0-9]*\)$/\1/p' "$log")
+ctest_results build/release "$log"
 rm -f "$log"
-if [[ -z $total ]]; then
-  failed+=("ctest")
-else
-  passed=$((passed + total - ${#broken[@]}))
-  failed+=("${broken[@]}")
-fi
 
-title "Checks"
-check "format of C++ sources (clang-format)" formatted
-check "shell scripts (shellcheck)" scripts_clean
-check "launch scripts" tests/launch/launch_test.sh
-check "include order of folders" include_order
-check "documented keys are the program's" documented
+if $checks; then
+  title "Checks"
+  run_checks
+fi
 
 if $peers; then
   title "Against PyTorch and transformers"
-  check "tools in Python" deps/peers/bin/python tests/tools/tools_test.py
-  if tests/peers/run.sh; then passed=$((passed + 1)); else failed+=("tests/peers/run.sh"); fi
+  run_peers
 fi
 
 title "Result after $((SECONDS / 60)) min $((SECONDS % 60)) s"
-if ((${#failed[@]} > 0)); then printf 'failed: %s\n' "${failed[@]}"; fi
+print_failures
 say "$passed passed, ${#failed[@]} failed"
 ((${#failed[@]} == 0))

@@ -6,6 +6,6 @@ namespace tessera {
 inline constexpr int kExitDone = 0;
 inline constexpr int kExitFailed = 1;
 inline constexpr int kExitUserError = 2;
-inline constexpr int kExitStopped = 3;  // stopped on request after a save: start again to go on
+inline constexpr int kExitStopped = 3;  // stopped on request, nothing lost: start again to go on
 
 }  // namespace tessera

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "base/field.h"
+#include "base/path_text.h"
 
 namespace tessera {
 namespace {
@@ -46,6 +47,7 @@ struct RuleText {
     return (v.word.empty() ? "" : v.word + " or ") + v.what;
   }
   std::string operator()(const TextListValue&) const { return "a list of texts"; }
+  std::string operator()(const PathListValue&) const { return "a list of paths"; }
   std::string operator()(const RealOrWordValue& v) const {
     return fmt::format("{} or a {}", fmt::join(v.words, " or "), range_text(v.range));
   }
@@ -80,9 +82,17 @@ struct ValueText {
   std::string operator()(const TextValue& v) const {
     return v.value->empty() && !v.word.empty() ? v.word : yaml_scalar(*v.value);
   }
+  std::string operator()(const PathValue& v) const {
+    return v.value->empty() && !v.word.empty() ? v.word : yaml_scalar(path_as_written(*v.value));
+  }
   std::string operator()(const TextListValue& v) const {
     std::vector<std::string> items;
     for (const std::string& item : *v.value) items.push_back(yaml_scalar(item));
+    return fmt::format("[{}]", fmt::join(items, ", "));
+  }
+  std::string operator()(const PathListValue& v) const {
+    std::vector<std::string> items;
+    for (const std::string& item : *v.value) items.push_back(yaml_scalar(path_as_written(item)));
     return fmt::format("[{}]", fmt::join(items, ", "));
   }
   std::string operator()(const RealOrWordValue& v) const {

@@ -5,6 +5,7 @@
 #include <limits>
 #include <optional>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -57,11 +58,15 @@ struct FlagOrCountValue {
   int64_t when_false;
 };
 
+// Words of other programs and what they are here: for "did you mean" alone.
+using Synonyms = std::vector<std::pair<std::string, std::string>>;
+
 // One of a few words. get() is the index in `words`, -1 for a value that is none of them.
 struct ChoiceValue {
   std::vector<std::string> words;
   std::function<int()> get;
   std::function<void(int)> set;
+  Synonyms synonyms = {};  // in small letters
 };
 
 struct TextValue {
@@ -70,9 +75,16 @@ struct TextValue {
   std::string what;  // what the text is, for messages and documentation
 };
 
+// A path: `~` and $NAME in it stand for what they do in a shell (base/path_text.h). Every key whose
+// text names a file or folder is of this kind.
+struct PathValue : TextValue {};
+
 struct TextListValue {
   std::vector<std::string>* value;
 };
+
+// Of paths.
+struct PathListValue : TextListValue {};
 
 // A real number or one of a few words; the index in `words` stands for a word.
 struct RealOrWordValue {
@@ -92,9 +104,9 @@ struct MapListValue {
   std::function<std::vector<Field>(size_t)> fields;
 };
 
-using FieldValue =
-    std::variant<IntegerValue, RealValue, RealPairValue, RealListValue, FlagValue, FlagOrCountValue,
-                 ChoiceValue, TextValue, TextListValue, RealOrWordValue, MapListValue>;
+using FieldValue = std::variant<IntegerValue, RealValue, RealPairValue, RealListValue, FlagValue,
+                                FlagOrCountValue, ChoiceValue, TextValue, PathValue, TextListValue,
+                                PathListValue, RealOrWordValue, MapListValue>;
 
 // Whether a resumed run may change the key.
 enum class OnResume { kMathematics, kFree };

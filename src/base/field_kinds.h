@@ -47,19 +47,50 @@ inline RealRange at_least(double min) {
 
 // An enumeration whose values are 0, 1, ... in the order of `words`.
 template <typename E>
-ChoiceValue choice(E& member, std::vector<std::string> words) {
+ChoiceValue choice(E& member, std::vector<std::string> words, Synonyms synonyms = {}) {
   return {std::move(words), [&member] { return static_cast<int>(member); },
-          [&member](int index) { member = static_cast<E>(index); }};
+          [&member](int index) { member = static_cast<E>(index); }, std::move(synonyms)};
 }
 
-inline ChoiceValue choice(std::string& member, std::vector<std::string> words) {
+inline ChoiceValue choice(std::string& member, std::vector<std::string> words,
+                          Synonyms synonyms = {}) {
   const auto get = [&member, words] {
     for (size_t i = 0; i < words.size(); ++i) {
       if (words[i] == member) return static_cast<int>(i);
     }
     return -1;
   };
-  return {words, get, [&member, words](int index) { member = words[static_cast<size_t>(index)]; }};
+  return {words, get, [&member, words](int index) { member = words[static_cast<size_t>(index)]; },
+          std::move(synonyms)};
+}
+
+// Other words for element types.
+inline const Synonyms& dtype_synonyms() {
+  static const Synonyms kWords = {{"float32", "fp32"},      {"float", "fp32"},
+                                  {"f32", "fp32"},          {"32", "fp32"},
+                                  {"single", "fp32"},       {"torch.float32", "fp32"},
+                                  {"bfloat16", "bf16"},     {"torch.bfloat16", "bf16"},
+                                  {"bf16_mixed", "bf16"},   {"float16", "fp16"},
+                                  {"half", "fp16"},         {"f16", "fp16"},
+                                  {"16", "fp16"},           {"torch.float16", "fp16"},
+                                  {"fp16_mixed", "fp16"},   {"16_mixed", "fp16"},
+                                  {"float64", "fp64"},      {"double", "fp64"},
+                                  {"f64", "fp64"},          {"64", "fp64"},
+                                  {"torch.float64", "fp64"}};
+  return kWords;
+}
+
+inline PathValue path(std::string& member, const char* what) {
+  return {{&member, "", what}};
+}
+
+// A path whose empty text is written as `word`.
+inline PathValue path_or(const char* word, std::string& member, const char* what) {
+  return {{&member, word, what}};
+}
+
+inline PathListValue paths(std::vector<std::string>& members) {
+  return {{&members}};
 }
 
 template <typename Item>

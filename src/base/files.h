@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace tessera {
 
@@ -31,7 +32,8 @@ class File {
   void read_at(void* data, int64_t bytes, int64_t offset) const;
   void write_at(const void* data, int64_t bytes, int64_t offset);
 
-  // Returns when the bytes are on the disk.
+  // Returns when the bytes are on the disk; at once where the file system cannot tell (try_folder()
+  // finds that out).
   void sync();
   // Closes and reports what the file system held back (a full disk on a network file system).
   void close();
@@ -43,15 +45,44 @@ class File {
   std::filesystem::path path_;
 };
 
-// Makes names that were created, renamed or removed in a folder survive a crash.
+// Makes names that were created, renamed or removed in a folder survive a crash. Nothing where the
+// file system cannot sync folders, many of which keep names in another way.
 void sync_folder(const std::filesystem::path& folder);
 
 // Renames within one file system, replacing what `to` names (a file, or an empty folder).
 void rename_path(const std::filesystem::path& from, const std::filesystem::path& to);
 
 // The file holds `text` whole, or is as it was before: temporary name beside it, fsync, rename,
-// fsync of the folder.
+// fsync of the folder. A failure leaves no temporary file; only a process that is killed does.
 void write_file_atomic(const std::filesystem::path& path, std::string_view text);
+
+// `.NAME.tmp` beside PATH, under which write_file_atomic() writes; numbers above 1 stand in where
+// something lies in its place that cannot be replaced: `.NAME.2.tmp`.
+std::filesystem::path temporary_name(const std::filesystem::path& path, int number = 1);
+// Removes what killed processes left of write_file_atomic(path). What cannot be removed comes back
+// as messages.
+std::vector<std::string> remove_temporaries(const std::filesystem::path& path);
+
+// Removes a file, or a folder with all that is in it, as far as that can be done: what fails does
+// not keep the rest from going. The first failure as a message; empty if nothing is left. Links are
+// removed, not followed.
+std::string remove_tree(const std::filesystem::path& path);
+
+// What a path names (links are followed), `not_found` if nothing. Error with path and reason where
+// that cannot be told, as UserError in the second, for paths that the user gave.
+std::filesystem::file_type type_of(const std::filesystem::path& path);
+std::filesystem::file_type type_of_input(const std::filesystem::path& path);
+bool is_file(const std::filesystem::path& path);
+bool is_folder(const std::filesystem::path& path);
+
+// All entries, sorted. Error with path and reason.
+std::vector<std::filesystem::path> list_folder(const std::filesystem::path& folder);
+
+// The folder and those above it, where they are missing. Error with path and reason.
+void make_folders(const std::filesystem::path& folder);
+
+// Copies the bytes alone: neither the mode nor what else only some file systems can do.
+void copy_bytes(const std::filesystem::path& from, const std::filesystem::path& to);
 
 // The text of a small file; UserError if it has more than `limit` bytes.
 std::string read_small_file(const std::filesystem::path& path, int64_t limit);

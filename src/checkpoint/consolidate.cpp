@@ -110,11 +110,13 @@ void write_shard(CheckpointReader& reader, const Shard& shard, const std::filesy
   writer.finish();
 }
 
-// The model's own fields, its class, and the dtype of its weights.
-json make_config(const json& model, const std::string& architecture, Dtype dtype) {
+// The model's own fields, the class and dtype of the weights that lie beside it (the folder that it
+// came from may have had another's, such as a model without its head), and no file that does not.
+json make_config(const json& model, const std::string& architecture, Dtype dtype,
+                 const std::optional<std::filesystem::path>& carried) {
   json config = model;
-  if (!config.contains("architectures") && !architecture.empty())
-    config["architectures"] = {architecture};
+  drop_missing_files(config, carried);
+  if (!architecture.empty()) config["architectures"] = {architecture};
   config["torch_dtype"] = torch_dtype_name(dtype);
   if (config.contains("dtype")) config["dtype"] = torch_dtype_name(dtype);  // since transformers 5
   return config;
@@ -134,8 +136,9 @@ void consolidate(const std::filesystem::path& step_dir, const std::filesystem::p
   const std::vector<Shard> shards = plan_shards(reader, names, options);
   if (shards.front().outputs.empty())
     fail_user("checkpoint", "{} holds no tensors", step_dir.string());
-  const json config =
-      make_config(manifest.model, names.architecture, shards.front().outputs.front().spec.dtype);
+  const auto carried = find_hf_files(step_dir);
+  const json config = make_config(manifest.model, names.architecture,
+                                  shards.front().outputs.front().spec.dtype, carried);
 
   WholeFolder folder(out_dir);
   ordered_json index;
@@ -153,7 +156,7 @@ void consolidate(const std::filesystem::path& step_dir, const std::filesystem::p
     write_file_atomic(folder.partial() / "model.safetensors.index.json", index.dump(2) + "\n");
   }
   write_file_atomic(folder.partial() / "config.json", config.dump(2) + "\n");
-  if (const auto carried = find_hf_files(step_dir)) copy_hf_files(*carried, folder.partial());
+  if (carried) copy_hf_files(*carried, folder.partial());
   folder.publish();
 }
 

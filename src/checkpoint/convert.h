@@ -5,6 +5,7 @@
 #include <iosfwd>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/dtype.h"
 #include "checkpoint/hf_tensors.h"
@@ -38,8 +39,8 @@ struct HfModel {
 // The other way: a Hugging Face folder (config.json and *.safetensors, with or without an index)
 // into a step folder that holds weights only, in fp32. Streams in bounded memory; matrices that are
 // stored transposed are read whole, one at a time. `recognize` sees config.json before anything is
-// written, and throws if the model is not one that is wanted.
-void import_hugging_face(
+// written, and throws if the model is not one that is wanted. Returns what the user should hear of.
+std::vector<std::string> import_hugging_face(
     const std::filesystem::path& hf_dir, const std::filesystem::path& step_dir,
     const std::function<HfModel(const nlohmann::json& config)>& recognize =
         [](const nlohmann::json&) { return HfModel(); });

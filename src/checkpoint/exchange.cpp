@@ -6,6 +6,8 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "base/stop_requested.h"
+#include "parallel/comm/file_work.h"
 
 namespace tessera {
 
@@ -28,7 +30,7 @@ std::vector<std::string> gather_messages(Communicator& world, const std::string&
 }
 
 std::vector<std::string> agree(Communicator& world, const std::function<std::string()>& work) {
-  constexpr char kDone = 'D', kFailed = 'F', kUserError = 'U', kDamaged = 'B';
+  constexpr char kDone = 'D', kFailed = 'F', kUserError = 'U', kDamaged = 'B', kStopped = 'S';
   std::string report;
   try {
     report = kDone + work();
@@ -36,9 +38,12 @@ std::vector<std::string> agree(Communicator& world, const std::function<std::str
     report = std::string(1, kDamaged) + error.what();
   } catch (const UserError& error) {
     report = std::string(1, kUserError) + error.what();
+  } catch (const StopRequested&) {
+    report = kStopped;
   } catch (const std::exception& error) {
     report = std::string(1, kFailed) + error.what();
   }
+  const FileWork file_work(world);  // of others, in their `work`
   std::vector<std::string> reports = gather_messages(world, report);
   const auto raise = [&](size_t rank) {
     const char status = reports[rank].at(0);
@@ -49,8 +54,13 @@ std::vector<std::string> agree(Communicator& world, const std::function<std::str
     if (status == kUserError) throw UserError(message);
     throw Error(message);
   };
-  for (size_t rank = 0; rank < reports.size(); ++rank)
-    if (reports[rank].at(0) != kDone && reports[rank].at(0) != kDamaged) raise(rank);
+  bool stopped = false;
+  for (size_t rank = 0; rank < reports.size(); ++rank) {
+    const char status = reports[rank].at(0);
+    stopped = stopped || status == kStopped;
+    if (status == kFailed || status == kUserError) raise(rank);
+  }
+  if (stopped) throw StopRequested();
   for (size_t rank = 0; rank < reports.size(); ++rank)
     if (reports[rank].at(0) == kDamaged) raise(rank);
   for (std::string& report_of_rank : reports) report_of_rank.erase(0, 1);

@@ -14,8 +14,9 @@ std::vector<std::string> gather_messages(Communicator& world, const std::string&
 // Collective: runs `work` here and gives what it returned on every rank, in rank order. If it threw
 // on any rank, every rank throws the first such error (with its rank, and as UserError or
 // DamagedError if it was one), so that nobody waits for a rank that gave up. DamagedError only if
-// no rank failed otherwise: what is then done about the damage needs a sound machine. Errors of the
-// communicator itself pass through.
+// no rank failed otherwise: what is then done about the damage needs a sound machine. If it threw
+// StopRequested on some ranks and failed on none, all throw that. Errors of the communicator itself
+// pass through. `work` may take as long as file work does (parallel/comm/file_work.h).
 std::vector<std::string> agree(Communicator& world, const std::function<std::string()>& work);
 
 }  // namespace tessera

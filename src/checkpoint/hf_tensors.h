@@ -24,8 +24,10 @@ struct HfTensors {
     std::string embedding;
   };
   std::optional<Tied> tied;
-  // Files may leave this prefix off their names (weights saved without the language model's head).
-  std::string optional_prefix;
+  // What a model saved without its head has under names without this prefix, and the parameter that
+  // such files lack; empty: neither.
+  std::string base_prefix;
+  std::string head;
   // Ends of names of tensors in old files that follow from the configuration: rotary frequencies,
   // causal masks.
   std::vector<std::string> ignored;

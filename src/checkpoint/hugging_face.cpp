@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "checkpoint/hf_names.h"
 #include "checkpoint/json_text.h"
 
 namespace tessera {
@@ -41,7 +42,6 @@ std::set<std::string> list_files(const std::filesystem::path& dir) {
     if (name.extension() == ".safetensors") names.insert(name.string());
     pickles |= name.extension() == ".bin" || name.extension() == ".pt";
   }
-  if (names.contains("model.safetensors")) return {"model.safetensors"};
   if (names.empty())
     fail_user("import", "{} holds no *.safetensors file{}", dir.string(),
               pickles ? ", only files in PyTorch's own format; save the model again with "
@@ -64,54 +64,104 @@ std::set<std::string> list_files(const std::filesystem::path& dir) {
   return names;
 }
 
-}  // namespace
-
-HuggingFaceFolder open_hugging_face(const std::filesystem::path& dir) {
-  if (!std::filesystem::is_directory(dir))
-    fail_user("import", "{} is not a folder; give a Hugging Face model folder", dir.string());
-  HuggingFaceFolder folder;
-  const std::filesystem::path config = dir / "config.json";
-  folder.config = parse_json(read_small_file(config, kMaxHfConfigBytes), config.string());
-  if (!folder.config.is_object()) fail_user("import", "{}: is not an object", config.string());
-
-  const std::filesystem::path index_path = dir / "model.safetensors.index.json";
-  const bool indexed = std::filesystem::exists(index_path);
-  std::map<std::string, std::string> index;
+// The files of the weights, and where they come from an index, which tensor is in which.
+struct WeightFiles {
   std::set<std::string> names;
-  if (indexed) {
-    index = read_index(index_path);
-    for (const auto& [tensor, name] : index) names.insert(name);
-    for (const std::string& name : names)  // all of them, before any is read
-      if (!std::filesystem::exists(dir / name))
-        fail_user("import", "{} is missing; {} names it", (dir / name).string(),
-                  index_path.string());
-  } else {
-    names = list_files(dir);
-  }
+  std::filesystem::path index_path;  // empty: no index
+  std::map<std::string, std::string> index;
+};
 
+WeightFiles from_index(const std::filesystem::path& path) {
+  WeightFiles files{{}, path, read_index(path)};
+  for (const auto& [tensor, name] : files.index) files.names.insert(name);
+  for (const std::string& name : files.names)  // all of them, before any is read
+    if (const auto file = path.parent_path() / name; !std::filesystem::exists(file))
+      fail_user("import", "{} is missing; {} names it", file.string(), path.string());
+  return files;
+}
+
+// In the order of transformers.
+WeightFiles choose_files(HuggingFaceFolder& folder) {
+  constexpr const char* kNamed = "transformers_weights";
+  constexpr const char* kSingle = "model.safetensors";
+  constexpr const char* kIndexEnd = ".safetensors.index.json";
+  const std::filesystem::path index = folder.path / "model.safetensors.index.json";
+  if (folder.config.contains(kNamed) && !folder.config[kNamed].is_null()) {
+    const json& value = folder.config[kNamed];
+    const std::string name = value.is_string() ? value.get<std::string>() : "";
+    if (!is_plain_name(name) || !(name.ends_with(".safetensors") || name.ends_with(kIndexEnd)))
+      fail_user("import", "{}: {}: {}; the rule is the name of a *.safetensors file or its index",
+                (folder.path / "config.json").string(), kNamed, value.dump());
+    if (name.ends_with(kIndexEnd)) return from_index(folder.path / name);
+    return {.names = {name}, .index_path = {}, .index = {}};
+  }
+  if (std::filesystem::is_regular_file(folder.path / kSingle)) {
+    if (std::filesystem::is_regular_file(index))
+      folder.notes.push_back(
+          fmt::format("{} holds {}, which is read, and {}, which is not, as "
+                      "transformers does it",
+                      folder.path.string(), kSingle, index.filename().string()));
+    return {.names = {kSingle}, .index_path = {}, .index = {}};
+  }
+  if (std::filesystem::is_regular_file(index)) return from_index(index);
+  return {.names = list_files(folder.path), .index_path = {}, .index = {}};
+}
+
+// What an index says of a tensor that is, or is not, in `file`.
+void check_listed(const WeightFiles& files, const std::string& tensor, const std::string& file) {
+  const auto listed = files.index.find(tensor);
+  if (listed == files.index.end() || listed->second != file)
+    fail_user("import", "{}: tensor '{}' of {} is {}", files.index_path.string(), tensor, file,
+              listed == files.index.end() ? "not listed"
+                                          : fmt::format("said to be in {}", listed->second));
+}
+
+void open_files(HuggingFaceFolder& folder, const HfTensors& names) {
+  const WeightFiles files = choose_files(folder);
+  const auto unlisted = [&](const std::string& tensor) {
+    return files.index_path.empty() || (names.tied && without_wrappers(tensor) == names.tied->head);
+  };
   std::map<std::string, std::string> file_of;
-  for (const std::string& name : names) {
-    folder.files.push_back(dir / name);
+  for (const std::string& name : files.names) {
+    folder.files.push_back(folder.path / name);
     SafetensorsHeader header = read_safetensors_header(File::open(folder.files.back()));
     for (TensorEntry& entry : header.entries) {
+      if (is_ignored(names, entry.name)) continue;
       if (!file_of.emplace(entry.name, name).second)
-        fail_user("import", "{}: tensor '{}' is both in {} and in {}", dir.string(), entry.name,
-                  file_of[entry.name], name);
-      if (indexed) {
-        const auto listed = index.find(entry.name);
-        if (listed == index.end() || listed->second != name)
-          fail_user("import", "{}: tensor '{}' of {} is {}", index_path.string(), entry.name, name,
-                    listed == index.end() ? "not listed"
-                                          : fmt::format("said to be in {}", listed->second));
-      }
+        fail_user("import", "{}: tensor '{}' is both in {} and in {}", folder.path.string(),
+                  entry.name, file_of[entry.name], name);
+      if (!unlisted(entry.name)) check_listed(files, entry.name, name);
       const int64_t offset = header.data_begin + entry.begin;
-      folder.tensors.push_back({std::move(entry), folder.files.size() - 1, offset});
+      std::string stored_name = entry.name;
+      folder.tensors.push_back(
+          {std::move(entry), folder.files.size() - 1, offset, std::move(stored_name)});
     }
   }
-  for (const auto& [tensor, name] : index)
-    if (!file_of.contains(tensor))
+  for (const auto& [tensor, name] : files.index)
+    if (!file_of.contains(tensor) && !unlisted(tensor) && !is_ignored(names, tensor))
       fail_user("import", "{}: tensor '{}' is said to be in {}, which does not hold it",
-                index_path.string(), tensor, name);
+                files.index_path.string(), tensor, name);
+}
+
+}  // namespace
+
+json read_hugging_face_config(const std::filesystem::path& dir) {
+  return reading_source([&] {
+    if (!std::filesystem::is_directory(dir))
+      fail_user("import", "{} is not a folder; give a Hugging Face model folder", dir.string());
+    const std::filesystem::path file = dir / "config.json";
+    json config = parse_json(read_small_file(file, kMaxHfConfigBytes), file.string());
+    if (!config.is_object()) fail_user("import", "{}: is not an object", file.string());
+    return config;
+  });
+}
+
+HuggingFaceFolder open_hugging_face(const std::filesystem::path& dir, json config,
+                                    const HfTensors& names) {
+  HuggingFaceFolder folder;
+  folder.path = dir;
+  folder.config = std::move(config);
+  reading_source([&] { open_files(folder, names); });
   return folder;
 }
 

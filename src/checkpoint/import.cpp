@@ -8,6 +8,7 @@
 #include "checkpoint/convert.h"
 #include "checkpoint/elements.h"
 #include "checkpoint/hf_files.h"
+#include "checkpoint/hf_names.h"
 #include "checkpoint/hugging_face.h"
 #include "checkpoint/pieces.h"
 #include "checkpoint/rank_file.h"
@@ -38,29 +39,41 @@ void for_each_chunk(const File& file, const Tensor& tensor, Sink sink) {
   std::vector<std::byte> buffer(static_cast<size_t>(std::min(kChunkElements, numel) * size));
   for (int64_t done = 0; done < numel; done += kChunkElements) {
     const int64_t part = std::min(kChunkElements, numel - done);
-    file.read_at(buffer.data(), part * size, tensor.file_offset + done * size);
+    reading_source(
+        [&] { file.read_at(buffer.data(), part * size, tensor.file_offset + done * size); });
     sink(buffer.data(), done, part);
   }
 }
 
+File open_source(const std::filesystem::path& path) {
+  return reading_source([&] { return File::open(path); });
+}
+
 // A tied model's file may hold the head as well. It is dropped, but only if it is the embedding.
-void drop_tied_head(HuggingFaceFolder& folder, const HfTensors::Tied& tied) {
+// The one of the two that a file holds alone is the embedding by either name.
+void take_tied_head(HuggingFaceFolder& folder, const HfTensors::Tied& tied) {
   const auto find = [&](const std::string& name) {
     return std::find_if(folder.tensors.begin(), folder.tensors.end(),
                         [&](const Tensor& tensor) { return tensor.entry.name == name; });
   };
   const auto head = find(tied.head), embedding = find(tied.embedding);
-  if (head == folder.tensors.end() || embedding == folder.tensors.end()) return;
+  if (head == folder.tensors.end()) return;
+  if (embedding == folder.tensors.end()) {
+    head->entry.name = tied.embedding;
+    return;
+  }
   bool same =
       head->entry.shape == embedding->entry.shape && head->entry.dtype == embedding->entry.dtype;
   if (same) {
-    const File other = File::open(folder.files[embedding->file]);
+    const File other = open_source(folder.files[embedding->file]);
     const int64_t size = dtype_size(head->entry.dtype);
     std::vector<std::byte> expected(static_cast<size_t>(kChunkElements * size));
     for_each_chunk(
-        File::open(folder.files[head->file]), *head,
+        open_source(folder.files[head->file]), *head,
         [&](const std::byte* data, int64_t at, int64_t numel) {
-          other.read_at(expected.data(), numel * size, embedding->file_offset + at * size);
+          reading_source([&] {
+            other.read_at(expected.data(), numel * size, embedding->file_offset + at * size);
+          });
           same = same && std::memcmp(data, expected.data(), static_cast<size_t>(numel * size)) == 0;
         });
   }
@@ -71,19 +84,6 @@ void drop_tied_head(HuggingFaceFolder& folder, const HfTensors::Tied& tied) {
         "it to false or remove the head",
         tied.head, folder.files[head->file].string(), tied.embedding);
   folder.tensors.erase(head);
-}
-
-// Names as the model has them, without what it does not need.
-void take_names(HuggingFaceFolder& folder, const HfTensors& names) {
-  std::erase_if(folder.tensors, [&](const Tensor& tensor) {
-    return std::any_of(names.ignored.begin(), names.ignored.end(),
-                       [&](const std::string& end) { return tensor.entry.name.ends_with(end); });
-  });
-  const std::string& prefix = names.optional_prefix;
-  const auto begins = [&](const Tensor& tensor) { return tensor.entry.name.starts_with(prefix); };
-  if (!prefix.empty() && std::none_of(folder.tensors.begin(), folder.tensors.end(), begins))
-    for (Tensor& tensor : folder.tensors) tensor.entry.name.insert(0, prefix);
-  if (names.tied) drop_tied_head(folder, *names.tied);
 }
 
 // The parts of a stored tensor, whose rows follow from the model.
@@ -193,7 +193,7 @@ ManifestFile write_file(const HuggingFaceFolder& folder, const Source* first, co
   size_t open_file = 0;
   for (const Source* source = first; source != last; ++source) {
     if (!file.is_open() || open_file != source->stored.file)
-      file = File::open(folder.files[source->stored.file]);
+      file = open_source(folder.files[source->stored.file]);
     open_file = source->stored.file;
     if (source->transposed)
       stream_columns(file, *source, writer);
@@ -205,12 +205,21 @@ ManifestFile write_file(const HuggingFaceFolder& folder, const Source* first, co
 
 }  // namespace
 
-void import_hugging_face(const std::filesystem::path& hf_dir, const std::filesystem::path& step_dir,
-                         const std::function<HfModel(const nlohmann::json& config)>& recognize) {
-  HuggingFaceFolder folder = open_hugging_face(hf_dir);
-  const HfModel model = recognize(folder.config);
-  take_names(folder, model.tensors);
+std::vector<std::string> import_hugging_face(
+    const std::filesystem::path& hf_dir, const std::filesystem::path& step_dir,
+    const std::function<HfModel(const nlohmann::json& config)>& recognize) {
+  nlohmann::json config = read_hugging_face_config(hf_dir);
+  const HfModel model = recognize(config);
+  HuggingFaceFolder folder = open_hugging_face(hf_dir, std::move(config), model.tensors);
+  reading_source([&] { check_hf_files(hf_dir); });
+  take_names(folder, model);
+  if (model.tensors.tied) take_tied_head(folder, *model.tensors.tied);
   if (folder.tensors.empty()) fail_user("import", "{} holds no tensors", hf_dir.string());
+  if (has_own_code(folder.config))
+    folder.notes.push_back(fmt::format(
+        "{} names code of its own (auto_map), which is not run: the model is what transformers "
+        "computes without it",
+        (hf_dir / "config.json").string()));
   const std::vector<Source> sources = plan_sources(folder, model);
 
   Manifest manifest;
@@ -239,6 +248,7 @@ void import_hugging_face(const std::filesystem::path& hf_dir, const std::filesys
   copy_hf_files(hf_dir, output.partial() / kHfFilesFolder);
   write_manifest(output.partial(), manifest);
   output.publish();
+  return folder.notes;
 }
 
 }  // namespace tessera

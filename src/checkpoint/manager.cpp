@@ -1,7 +1,7 @@
 // The commit order of a save, after which a kill at any moment leaves the newest whole checkpoint
 // or the one before it:
 //
-//   rank 0      | removes what killed saves left, makes step-N.partial/
+//   rank 0      | removes what killed saves left, as far as it goes; makes step-N.partial/ (agree)
 //   all ranks   | write rank-RRRRR.safetensors into it, fsync                     (agree)
 //   rank 0      | manifest.json (its presence says that all files are whole), fsync of the folder,
 //               | rename to step-N: this is the commit; fsync of the parent
@@ -10,7 +10,8 @@
 //
 // Invariants: a name step-N never stands for something half written; nothing older is touched
 // before the new one is durable; at each `agree` an error of one rank becomes an error of all, so
-// no rank waits for one that gave up. What comes after the commit can fail only with a warning.
+// no rank waits for one that gave up. What comes after the commit, and all removal before it, can
+// fail only with a warning.
 
 #include "checkpoint/manager.h"
 
@@ -20,6 +21,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/try_folder.h"
 #include "checkpoint/exchange.h"
 #include "checkpoint/rank_file.h"
 #include "checkpoint/reader.h"
@@ -29,12 +31,7 @@ namespace {
 
 // Error if that cannot be told, since what is not committed may be moved away.
 bool is_committed(const std::filesystem::path& step_dir) {
-  std::error_code error;
-  const auto type = std::filesystem::status(step_dir / "manifest.json", error).type();
-  if (type == std::filesystem::file_type::none)
-    fail("checkpoint", "cannot look at {}: {}", (step_dir / "manifest.json").string(),
-         error.message());
-  return type == std::filesystem::file_type::regular;
+  return is_file(step_dir / "manifest.json");
 }
 
 // A rank's part of a piece that `replicas` ranks hold alike.
@@ -51,20 +48,18 @@ BoxSlice own_part(const Piece& piece) {
   return {piece.slice.box, bound(piece.replica), bound(piece.replica + 1)};
 }
 
-// A folder that cannot be written to is found now, not hours later.
-void check_writable(const std::filesystem::path& dir) {
+// A folder that cannot be written to is found now, not hours later. What its file system lacks.
+std::vector<std::string> check_writable(const std::filesystem::path& dir) {
   std::error_code error;
   std::filesystem::create_directories(dir, error);
-  if (error || !std::filesystem::is_directory(dir))
+  if (error || !std::filesystem::is_directory(dir, error))
     fail_user("checkpoint", "cannot make the folder {}: {}; give another run.dir", dir.string(),
               error ? error.message() : "a file is in its place");
-  const std::filesystem::path trial = dir / ".write-test";
   try {
-    File::create(trial).close();
+    return try_folder(dir);
   } catch (const Error& failure) {
     fail_user("checkpoint", "cannot write to the folder {}: {}", dir.string(), failure.what());
   }
-  std::filesystem::remove(trial, error);
 }
 
 }  // namespace
@@ -78,32 +73,34 @@ CheckpointManager::CheckpointManager(std::filesystem::path dir, int keep, Commun
     if (keep_ < 0)
       fail_user("checkpoint", "keep is {}; the rule is 0 (all) or the number that stays", keep_);
     dir_ = clean_path(dir_);
-    if (world_.rank() == 0) check_writable(dir_);
+    if (world_.rank() == 0)
+      for (const std::string& lack : check_writable(dir_)) warn_(lack);
     return std::string();
   });
 }
 
 std::filesystem::path CheckpointManager::save(Manifest manifest, const std::vector<Piece>& pieces) {
   const std::filesystem::path target = dir_ / step_dir_name(manifest.step);
-  const std::filesystem::path partial = fmt::format("{}.partial", target.string());
-  agree(world_, [&]() -> std::string {
+  const std::vector<std::string> begun = agree(world_, [&]() -> std::string {
     if (world_.rank() != 0) return "";
+    check_ours_();
     if (is_committed(target))
       fail("checkpoint",
            "{} is committed already; a committed checkpoint is never written over, move it away "
            "to save this step again",
            target.string());
     probe_("begin");
-    for (const auto& left_over : list_run_folder(dir_).left_over)
-      std::filesystem::remove_all(left_over);
+    warn_of_left_overs();
     // step-N without a manifest: not a checkpoint, but not ours to delete either.
-    if (std::filesystem::exists(target))
+    if (type_of(target) != std::filesystem::file_type::not_found)
       warn_(fmt::format("{} is not a whole checkpoint; moved to {}", target.string(),
                         set_aside(target).string()));
-    std::filesystem::create_directories(partial);
+    const std::filesystem::path free = free_name(target, ".partial");
+    make_folders(free);
     probe_("partial made");
-    return "";
+    return free.string();
   });
+  const std::filesystem::path partial = begun[0];
 
   const std::vector<std::string> written = agree(world_, [&] {
     const ManifestFile file = write_rank_file(partial, pieces);
@@ -129,7 +126,7 @@ std::filesystem::path CheckpointManager::save(Manifest manifest, const std::vect
 ManifestFile CheckpointManager::write_rank_file(const std::filesystem::path& partial,
                                                 const std::vector<Piece>& pieces) {
   // Rank 0 has made it; on a network file system this also brings it into the local cache.
-  std::filesystem::create_directories(partial);
+  make_folders(partial);
   std::vector<StoredPiece> stored;
   std::vector<const std::byte*> data;
   std::set<std::string> keys;
@@ -209,13 +206,25 @@ void CheckpointManager::retire_beyond_keep() {
           whole.push_back(path);
         }
       } catch (const UserError&) {
+      } catch (const Error& failure) {  // nor what cannot be read, which keeps no other from going
+        warn_(fmt::format("{} stays: {}", path.string(), failure.what()));
       }
     }
     const auto others = static_cast<size_t>(last_saved_ ? keep_ - 1 : keep_);
-    for (size_t i = 0; i + others < whole.size(); ++i) retire(whole[i], probe_);
+    for (size_t i = 0; i + others < whole.size(); ++i)
+      if (const std::string why = retire(whole[i], probe_); !why.empty()) warn_(why);
     sync_folder(dir_);
   } catch (const std::exception& failure) {
     warn_(fmt::format("old checkpoints stay: {}", failure.what()));
+  }
+}
+
+// Whatever goes wrong here, the save that follows does not need it.
+void CheckpointManager::warn_of_left_overs() {
+  try {
+    for (const std::string& failure : remove_left_overs(dir_)) warn_(failure);
+  } catch (const std::exception& failure) {
+    warn_(failure.what());
   }
 }
 
@@ -231,7 +240,7 @@ void CheckpointManager::verify(const std::filesystem::path& step_dir) {
     const Manifest manifest = read_manifest(step_dir);
     const auto ranks = static_cast<size_t>(world_.size());
     for (auto i = static_cast<size_t>(world_.rank()); i < manifest.files.size(); i += ranks)
-      verify_rank_file(step_dir, manifest.files[i]);
+      verify_rank_file(step_dir, manifest.files[i], stop_check_);
     return std::string();
   });
 }

@@ -22,7 +22,8 @@ class CheckpointManager {
   CheckpointManager(std::filesystem::path dir, int keep, Communicator& world,
                     std::function<void(const std::string&)> warn);
 
-  // Commit order: step-N.partial/ is made anew, every rank writes and fsyncs
+  // Commit order: step-N.partial/ is made anew (with a number behind it where a left-over cannot be
+  // removed), every rank writes and fsyncs
   // rank-RRRRR.safetensors, all agree, rank 0 writes the manifest last, fsyncs the folder, renames
   // it to step-N, fsyncs the parent and replaces `latest` by rename. `manifest` comes with step,
   // samples, tokens, seed, states, tensors, model, config, data and mesh. If any rank fails, all
@@ -51,6 +52,12 @@ class CheckpointManager {
   // The steps that are committed here, rising. Cheap: names only, nothing is verified or moved.
   std::vector<int64_t> committed_steps();
 
+  // Called on rank 0 before every save: throws if the folder has become another run's.
+  void set_check(std::function<void()> check_ours) { check_ours_ = std::move(check_ours); }
+  // `check` is called now and then while verify() and find_latest() read data; what it throws (such
+  // as StopRequested) ends them on all ranks.
+  void set_stop_check(std::function<void()> check) { stop_check_ = std::move(check); }
+
   // For tests: calls `probe` with a name at every point of a save where being killed is a case of
   // its own ("partial made", "file written", "all agreed", "manifest written", ...).
   void set_probe(std::function<void(const char* point)> probe) { probe_ = std::move(probe); }
@@ -62,12 +69,15 @@ class CheckpointManager {
               const std::filesystem::path& target);
   void point_latest_to(int64_t step);
   void retire_beyond_keep();
+  void warn_of_left_overs();
 
   std::filesystem::path dir_;
   int keep_;
   std::optional<int64_t> last_saved_;
   Communicator& world_;
   std::function<void(const std::string&)> warn_;
+  std::function<void()> check_ours_ = [] {};
+  std::function<void()> stop_check_ = [] {};
   std::function<void(const char* point)> probe_ = [](const char*) {};
 };
 

@@ -161,6 +161,7 @@ json to_json(const Manifest& manifest) {
             {"config", manifest.config},
             {"data", manifest.data},
             {"training", manifest.training},
+            {"run", manifest.run},
             {"tensors", json::array()},
             {"files", json::array()}};
   for (const TensorInfo& tensor : manifest.tensors) {
@@ -185,7 +186,7 @@ std::string digest_of(json root) {
 std::string layout(const json& root) {
   std::string text = "{\n";
   for (const char* key : {"format", "version", "writer", "step", "samples", "tokens", "seed",
-                          "mesh", "states", "model", "config", "data", "training"})
+                          "mesh", "states", "model", "config", "data", "training", "run"})
     text += fmt::format("  \"{}\": {},\n", key, root[key].dump());
   for (const char* key : {"tensors", "files"}) {
     text += fmt::format("  \"{}\": [", key);
@@ -228,6 +229,7 @@ Manifest read_manifest(const std::filesystem::path& step_dir) {
   manifest.config = field("config").any();
   manifest.data = read_data(root, file);
   manifest.training = root.contains("training") ? root["training"] : json();
+  manifest.run = root.contains("run") ? root["run"] : json();
   manifest.mesh = field("mesh").any();
   manifest.writer = field("writer").text();
   manifest.files = read_files(field("files").array(), file);
@@ -237,6 +239,8 @@ Manifest read_manifest(const std::filesystem::path& step_dir) {
         "{}: the checksum of its contents is {}, field 'xxh3' says {}; it is damaged or was "
         "edited",
         file, digest, field("xxh3").any().dump().substr(0, 200));
+  else
+    manifest.id = digest;
   return manifest;
 }
 

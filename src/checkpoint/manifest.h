@@ -32,9 +32,13 @@ struct Manifest {
   nlohmann::json config;            // resolved training configuration; null after import
   nlohmann::json data;              // array of TokenStream::fingerprints(); null if unknown
   nlohmann::json training;          // the loop's own state besides the above; null before version 2
-  nlohmann::json mesh;              // informative only: {"dp_replicate": 1, "dp_shard": 2, "tp": 2}
-  std::string writer;               // "tessera 0.1.0"
+  nlohmann::json run;   // where the run began and what was changed on the way; null if unknown
+  nlohmann::json mesh;  // informative only: {"dp_replicate": 1, "dp_shard": 2, "tp": 2}
+  std::string writer;   // "tessera 0.1.0"
   std::vector<ManifestFile> files;
+  // The digest of all the above, wherever the folder lies: the checkpoint's identity. Filled by
+  // read_manifest().
+  std::string id;
 
   // The states that a tensor of the table has, in the order of `states`.
   const std::vector<std::string>& states_of(const TensorInfo& tensor) const {

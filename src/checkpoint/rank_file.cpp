@@ -154,12 +154,14 @@ std::vector<StoredPiece> read_rank_file(const std::filesystem::path& step_dir,
   return read_pieces(File::open(step_dir / listed.name), listed);
 }
 
-void verify_rank_file(const std::filesystem::path& step_dir, const ManifestFile& listed) {
+void verify_rank_file(const std::filesystem::path& step_dir, const ManifestFile& listed,
+                      const std::function<void()>& each_part) {
   const File file = File::open(step_dir / listed.name);
   std::vector<std::byte> buffer(size_t{4} << 20);
   for (const StoredPiece& piece : read_pieces(file, listed)) {
     Xxh3 hash;
     for (int64_t done = 0; done < piece.bytes();) {
+      each_part();
       const int64_t part = std::min<int64_t>(piece.bytes() - done, std::ssize(buffer));
       file.read_at(buffer.data(), part, piece.file_offset + done);
       hash.update(buffer.data(), static_cast<size_t>(part));

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -60,8 +61,11 @@ class RankFileWriter {
 std::vector<StoredPiece> read_rank_file(const std::filesystem::path& step_dir,
                                         const ManifestFile& listed);
 
-// read_rank_file(), and every byte against its digest. Memory: a fixed buffer.
-void verify_rank_file(const std::filesystem::path& step_dir, const ManifestFile& listed);
+// read_rank_file(), and every byte against its digest. Memory: a fixed buffer. `each_part` is
+// called before each few MiB; what it throws ends the reading.
+void verify_rank_file(
+    const std::filesystem::path& step_dir, const ManifestFile& listed,
+    const std::function<void()>& each_part = [] {});
 
 // DamagedError that names file and piece: the bytes are not those that were written.
 [[noreturn]] void fail_checksum(const std::filesystem::path& file, const StoredPiece& piece,

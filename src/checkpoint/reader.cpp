@@ -37,14 +37,6 @@ struct Source {
 };
 
 // Damage is what is certainly not there. What cannot be looked at may be whole.
-std::filesystem::file_type type_of(const std::filesystem::path& path) {
-  std::error_code error;
-  const std::filesystem::file_type type = std::filesystem::status(path, error).type();
-  if (type == std::filesystem::file_type::none)
-    fail("checkpoint", "cannot look at {}: {}", path.string(), error.message());
-  return type;
-}
-
 void check_present(const std::filesystem::path& path) {
   const std::filesystem::file_type type = type_of(path);
   if (type == std::filesystem::file_type::not_found)

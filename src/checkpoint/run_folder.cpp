@@ -12,6 +12,8 @@
 namespace tessera {
 namespace {
 
+constexpr int kMostNames = 1000;  // of one step and suffix
+
 // The step of "step-" and eight or more digits with what follows them; nullopt for other names.
 std::optional<std::pair<int64_t, std::string>> parse_name(std::string_view name) {
   if (!name.starts_with("step-")) return std::nullopt;
@@ -23,24 +25,28 @@ std::optional<std::pair<int64_t, std::string>> parse_name(std::string_view name)
   return std::pair(step, std::string(name.substr(digits)));
 }
 
+// ".partial", or ".partial.2" where something stood in the way of the plain name.
+bool is_suffix(std::string_view suffix, std::string_view kind) {
+  if (!suffix.starts_with(kind)) return false;
+  suffix.remove_prefix(kind.size());
+  return suffix.empty() || (suffix.size() > 1 && suffix[0] == '.' &&
+                            suffix.find_first_not_of("0123456789", 1) == std::string_view::npos);
+}
+
 }  // namespace
 
 RunFolder list_run_folder(const std::filesystem::path& dir) {
   RunFolder found;
-  std::error_code error;
-  if (!std::filesystem::exists(dir, error)) return found;
-  try {
-    for (const auto& entry : std::filesystem::directory_iterator(dir)) {
-      const auto name = parse_name(entry.path().filename().string());
-      if (!name || !entry.is_directory()) continue;
-      const auto& [step, suffix] = *name;
-      if (suffix.empty() && entry.path().filename() == step_dir_name(step))
-        found.steps.push_back(step);
-      if (suffix == ".partial" || suffix == ".deleting") found.left_over.push_back(entry.path());
-      if (suffix.starts_with(".broken")) found.broken.push_back(entry.path());
-    }
-  } catch (const std::filesystem::filesystem_error& failure) {
-    fail("checkpoint", "cannot list {}: {}", dir.string(), failure.what());
+  if (!is_folder(dir)) return found;
+  for (const auto& path : list_folder(dir)) {
+    const auto name = parse_name(path.filename().string());
+    std::error_code gone;  // since it was listed
+    if (!name || !std::filesystem::is_directory(path, gone)) continue;
+    const auto& [step, suffix] = *name;
+    if (suffix.empty() && path.filename() == step_dir_name(step)) found.steps.push_back(step);
+    if (is_suffix(suffix, ".partial") || is_suffix(suffix, ".deleting"))
+      found.left_over.push_back(path);
+    if (suffix.starts_with(".broken")) found.broken.push_back(path);
   }
   std::sort(found.steps.begin(), found.steps.end());
   std::sort(found.broken.begin(), found.broken.end());
@@ -60,7 +66,7 @@ std::optional<std::filesystem::path> newest_step_in(const std::filesystem::path&
   std::error_code error;
   if (fs::is_regular_file(path, error)) {
     const fs::path folder = folder_of(path);
-    return has_manifest(folder) ? std::optional(folder) : std::nullopt;
+    return has_manifest(folder) ? std::optional(folder) : newest_step_in(folder);
   }
   if (!fs::is_directory(path, error) || has_manifest(path)) return std::nullopt;
   for (const fs::path& dir : {path / "checkpoints", path}) {
@@ -82,31 +88,63 @@ void check_step_folder(const std::filesystem::path& path, std::string_view key) 
       fail_user("checkpoint",
                 "{}; it holds a run's checkpoints, and one is wanted; the newest is {}", given,
                 step_dir->string());
-    fail_user("checkpoint", "{}; it is a file of a step folder, and the folder is wanted: {}",
-              given, step_dir->string());
+    fail_user("checkpoint", "{}; it is a file, and a step folder is wanted, such as {}", given,
+              step_dir->string());
   }
   if (std::filesystem::is_directory(path / "checkpoints", error) &&
       !std::filesystem::exists(path / "manifest.json", error))
     fail_user("checkpoint", "{}; it is a run folder without any checkpoint, and one is wanted",
               given);
+  if (std::filesystem::exists(path / "config.json", error) &&
+      !std::filesystem::exists(path / "manifest.json", error))
+    fail_user("checkpoint",
+              "{}; it is a Hugging Face folder, and a step folder is wanted: tessera checkpoint "
+              "import makes one of it",
+              given);
+}
+
+std::vector<std::string> remove_left_overs(const std::filesystem::path& dir) {
+  std::vector<std::string> failures;
+  for (const auto& left_over : list_run_folder(dir).left_over)
+    if (const std::string why = remove_tree(left_over); !why.empty())
+      failures.push_back(fmt::format("{} stays: {}", left_over.string(), why));
+  for (const std::string& why : remove_temporaries(dir / "latest")) failures.push_back(why);
+  return failures;
+}
+
+std::filesystem::path free_name(const std::filesystem::path& step_dir, const char* suffix) {
+  std::filesystem::path name = step_dir.string() + suffix;
+  std::error_code ignored;  // a name that cannot be looked at is left alone
+  for (int i = 2; std::filesystem::symlink_status(name, ignored).type() !=
+                  std::filesystem::file_type::not_found;
+       ++i) {
+    if (i > kMostNames)
+      fail("checkpoint", "{}{} and {} more such names are taken; remove them", step_dir.string(),
+           suffix, i - 2);
+    name = fmt::format("{}{}.{}", step_dir.string(), suffix, i);
+  }
+  return name;
 }
 
 std::filesystem::path set_aside(const std::filesystem::path& step_dir) {
-  std::filesystem::path target = fmt::format("{}.broken", step_dir.string());
-  for (int i = 2; std::filesystem::exists(target); ++i)
-    target = fmt::format("{}.broken.{}", step_dir.string(), i);
+  const std::filesystem::path target = free_name(step_dir, ".broken");
   rename_path(step_dir, target);
   sync_folder(folder_of(step_dir));
   return target;
 }
 
-void retire(const std::filesystem::path& step_dir,
-            const std::function<void(const char* point)>& probe) {
-  const std::filesystem::path doomed = fmt::format("{}.deleting", step_dir.string());
-  rename_path(step_dir, doomed);
-  probe("old one renamed");
-  std::filesystem::remove_all(doomed);
-  probe("old one removed");
+std::string retire(const std::filesystem::path& step_dir,
+                   const std::function<void(const char* point)>& probe) {
+  try {
+    const std::filesystem::path doomed = free_name(step_dir, ".deleting");
+    rename_path(step_dir, doomed);
+    probe("old one renamed");
+    const std::string why = remove_tree(doomed);
+    probe("old one removed");
+    return why.empty() ? "" : fmt::format("{} stays: {}", doomed.string(), why);
+  } catch (const Error& failure) {
+    return fmt::format("{} stays: {}", step_dir.string(), failure.what());
+  }
 }
 
 }  // namespace tessera

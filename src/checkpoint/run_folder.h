@@ -15,6 +15,7 @@ namespace tessera {
 //   step-00000100.partial    a save that is running or was killed
 //   step-00000100.deleting   a retired checkpoint whose removal is running or was killed
 //   step-00000100.broken     set aside by find_latest(); kept for the user to look at
+// A number is added where the plain name is taken: step-00000100.partial.2.
 struct RunFolder {
   std::vector<int64_t> steps;                    // of step-N, rising (as numbers, not as text)
   std::vector<std::filesystem::path> left_over;  // .partial and .deleting
@@ -28,22 +29,32 @@ RunFolder list_run_folder(const std::filesystem::path& dir);
 std::string step_dir_name(int64_t step);
 
 // Where a step folder is wanted and something near it was given: the newest whole-looking step
-// folder of a run folder or of its `checkpoints`, or the step folder that holds a file. nullopt:
+// folder of a run folder or of its `checkpoints`, also of a file in them, or the step folder that
+// holds a file. nullopt:
 // `path` is a step folder itself, or nothing of the kind. By names alone: what is inside is not
 // read.
 std::optional<std::filesystem::path> newest_step_in(const std::filesystem::path& path);
 
-// UserError if `path` is near a step folder and none (newest_step_in), or a run folder that has
-// none yet; the message names the one that was probably meant. `key`: who gave the path, such as
-// checkpoint.resume; empty: the command line. Anything else passes: opening it says what is wrong.
+// UserError if `path` is near a step folder and none (newest_step_in), a run folder that has none
+// yet, or a Hugging Face folder; the message names the one that was probably meant. `key`: who gave
+// the path, such as checkpoint.resume; empty: the command line. Anything else passes: opening it
+// says what is wrong.
 void check_step_folder(const std::filesystem::path& path, std::string_view key = {});
+
+// Removes what killed or failed saves and removals left, as far as that can be done. What stays
+// comes back as one line each: it costs space, and nothing else waits for it.
+std::vector<std::string> remove_left_overs(const std::filesystem::path& dir);
+
+// STEP_DIR with a suffix such as ".partial", and a number where that name is taken.
+std::filesystem::path free_name(const std::filesystem::path& step_dir, const char* suffix);
 
 // Renames a step folder to step-N.broken (or .broken.2, ...) and returns the new path.
 std::filesystem::path set_aside(const std::filesystem::path& step_dir);
 
 // Renames a committed step folder to step-N.deleting, then removes it: what is half removed never
-// looks like a checkpoint.
-void retire(const std::filesystem::path& step_dir,
-            const std::function<void(const char* point)>& probe);
+// looks like a checkpoint. What stays, as a message; empty if it is gone. Throws nothing of its
+// own.
+std::string retire(const std::filesystem::path& step_dir,
+                   const std::function<void(const char* point)>& probe);
 
 }  // namespace tessera

@@ -33,10 +33,12 @@ struct SafetensorsHeader {
 };
 
 // Reads and checks the header of a file that may be forged. Nothing is allocated before the length
-// has been held against the file's size and the format's limit. Accepted is exactly what
-// the reference library accepts: tensors lie back to back, without holes, overlaps or bytes after
-// the last one, and shape x dtype gives each one's length. UserError that names file, tensor and
-// numbers.
+// has been held against the file's size and the format's limit. What the reference library
+// refuses is refused: tensors lie back to back, without holes, overlaps or bytes after the last
+// one, and shape x dtype gives each one's length. So is what that library takes by chance or for
+// another reader: names that are repeated, empty or hold NUL, fields that it does not know, a
+// tensor without elements whose strides do not fit int64, more than 64 dims, and dtypes that no
+// weight here has. DamagedError that names file, tensor and numbers.
 SafetensorsHeader read_safetensors_header(const File& file);
 
 // The number of elements of a shape; -1 if a size is negative, or if the size in bytes or a stride

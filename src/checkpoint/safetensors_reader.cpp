@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/xxh3.h"
+#include "checkpoint/json_text.h"
 #include "checkpoint/safetensors.h"
 
 namespace tessera {
@@ -25,7 +26,11 @@ class HeaderHandler : public nlohmann::json_sax<json> {
   HeaderHandler(std::string path, SafetensorsHeader& header)
       : path_(std::move(path)), header_(header) {}
 
-  bool null() override { refuse("null"); }
+  bool null() override {
+    // The reference library takes it for no metadata.
+    if (place_ != Place::kFile || entry_.name != "__metadata__") refuse("null");
+    return true;
+  }
   bool boolean(bool) override { refuse("a boolean"); }
   bool number_integer(number_integer_t value) override {
     refuse(fmt::format("the negative number {}", value));
@@ -236,6 +241,9 @@ SafetensorsHeader read_safetensors_header(const File& file) {
   std::string text(static_cast<size_t>(header.data_begin), '\0');
   file.read_at(text.data(), header.data_begin, 0);
   header.xxh3 = xxh3_hex(text.data(), text.size());
+  if (const auto fault = hidden_bytes(std::string_view(text).substr(8)))
+    fail_damaged("safetensors", "{}: the header is not valid JSON: it {}; spaces alone may pad it",
+                 path, *fault);
   HeaderHandler handler(path, header);
   json::sax_parse(text.begin() + 8, text.end(), &handler);
 

@@ -1,9 +1,8 @@
 #include "checkpoint/whole_folder.h"
 
-#include <unistd.h>
-
 #include "base/error.h"
 #include "base/files.h"
+#include "base/unfinished.h"
 
 namespace tessera {
 
@@ -11,27 +10,34 @@ WholeFolder::WholeFolder(const std::filesystem::path& path) : path_(clean_path(p
   if (path.empty() || !path_.has_filename() || path_.filename() == "..")
     fail_user("checkpoint", "the output folder '{}' has no name; give a path such as out/model",
               path.string());
-  std::error_code error;
-  if (std::filesystem::exists(path_, error) &&
-      !(std::filesystem::is_directory(path_) && std::filesystem::is_empty(path_)))
+  const auto type = type_of_input(path_);
+  if (type != std::filesystem::file_type::not_found &&
+      !(type == std::filesystem::file_type::directory && list_folder(path_).empty()))
     fail_user("checkpoint", "{} exists already; give a folder that does not exist or is empty",
               path_.string());
+  std::error_code error;
   std::filesystem::create_directories(folder_of(path_), error);
-  const std::string name = fmt::format("{}.partial-{}", path_.string(), getpid());
-  partial_ = name;
+  if (!error) remove_unfinished_folders(path_);
+  partial_ = unfinished_name(path_);
   // create_directory is false where something is there already: the new folder is ours alone.
   for (int i = 2; !error && !std::filesystem::create_directory(partial_, error) && !error; ++i)
-    partial_ = fmt::format("{}.{}", name, i);
+    partial_ = unfinished_name(path_, i);
   if (error)
     fail_user("checkpoint", "cannot make the folder {}: {}", partial_.string(), error.message());
+  try {
+    mark_unfinished(partial_);
+  } catch (const Error&) {
+    remove_tree(partial_);
+    throw;
+  }
 }
 
 WholeFolder::~WholeFolder() {
-  std::error_code error;
-  if (!published_) std::filesystem::remove_all(partial_, error);
+  if (!published_) remove_tree(partial_);
 }
 
 void WholeFolder::publish() {
+  unmark_unfinished(partial_);
   sync_folder(partial_);
   rename_path(partial_, path_);
   published_ = true;

@@ -6,8 +6,8 @@
 namespace tessera {
 
 // A folder that appears whole or not at all: it is filled under a name of its own beside PATH and
-// renamed at the end. What was begun and not published is removed by the destructor; what a killed
-// process left stays, under a name that says what it is.
+// renamed at the end. What was begun and not published is removed by the destructor, what a killed
+// process left by the next one with the same PATH (base/unfinished.h).
 class WholeFolder {
  public:
   // UserError if `path` exists and is anything but an empty folder. Missing parents are made;

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/exit_codes.h"
+#include "base/files.h"
 #include "checkpoint/convert.h"
 #include "checkpoint/run_folder.h"
 #include "cli/command_line.h"
@@ -101,7 +102,14 @@ void add_import(CLI::App& parent, Action& action) {
   command.add_option("STEP_DIR", arguments->step_dir, "The new step folder")->required();
   command.callback([&action, arguments] {
     action = [arguments] {
-      import_hugging_face(arguments->hf_dir, arguments->step_dir, recognize);
+      const std::filesystem::path from = arguments->hf_dir;
+      if (is_file(from / "manifest.json") || newest_step_in(from))
+        fail_user("checkpoint",
+                  "{} holds checkpoints of Tessera, not a Hugging Face model; a run starts from a "
+                  "step folder with checkpoint.init_from, without an import",
+                  from.string());
+      for (const std::string& note : import_hugging_face(from, arguments->step_dir, recognize))
+        std::cout << "note: " << note << "\n";
       std::cout << "wrote " << arguments->step_dir << "\n";
       return kExitDone;
     };

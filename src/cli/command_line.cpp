@@ -4,27 +4,36 @@
 #include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <iostream>
 
 #include "base/error.h"
 #include "base/exit_codes.h"
+#include "base/omp_num_threads.h"
 #include "base/version.h"
 #include "config/nearest.h"
+#include "kernels/cpu_target.h"
 
 namespace tessera {
 namespace {
 
 constexpr const char* kExitCodes =
     "Exit codes: 0 done; 1 failed; 2 the command line, configuration, data or checkpoint is wrong; "
-    "3 stopped on request after a save, start again to go on.";
+    "3 stopped on request with nothing lost, start again to go on.";
 
 // CLI11's message, except where a command has a wrong name: it would only say that one is missing.
 std::string what_is_wrong(const CLI::App& at, const CLI::ParseError& error) {
   std::vector<std::string> names;
   for (const CLI::App* command : at.get_subcommands({})) names.push_back(command->get_name());
   const std::vector<std::string> left = at.remaining();
+  for (const char* ranks : {"-n", "-np", "--ranks"})
+    if (at.get_name() == "train" && std::find(left.begin(), left.end(), ranks) != left.end())
+      return fmt::format(
+          "{}: tessera train is one process of a run; start several with launch/run_local.sh "
+          "CONFIG -n RANKS, or with mpirun or srun",
+          ranks);
   if (names.empty() || left.empty() || left[0].starts_with("-")) return error.what();
   const int near = nearest(left[0], names);
   return fmt::format(
@@ -66,6 +75,10 @@ int run_command_line(int argc, const char* const* argv) {
     std::cerr << fmt::format("error: {}\nTry `{} --help`.\n", what_is_wrong(*at, error), command);
     return kExitUserError;
   }
+  // What the environment asks for is input as well, and wrong input is found before anything is
+  // done.
+  kernels::cpu_target();
+  omp_num_threads();
   const int code = action();
   // A full disk or a closed pipe: what was asked for did not arrive.
   if (!std::cout.flush()) fail("cli", "the output could not be written: {}", std::strerror(errno));

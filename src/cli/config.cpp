@@ -1,12 +1,13 @@
-#include <fmt/format.h>
-
 #include <CLI/CLI.hpp>
 #include <iostream>
 #include <memory>
+#include <optional>
 
+#include "base/error.h"
 #include "base/exit_codes.h"
 #include "cli/command_line.h"
 #include "cli/config_arguments.h"
+#include "cli/config_check.h"
 #include "config/document.h"
 
 namespace tessera {
@@ -15,24 +16,43 @@ namespace {
 void add_check(CLI::App& parent, Action& action) {
   struct Arguments {
     ConfigArguments config;
-    int ranks = 0;  // 0: not given
+    ConfigCheckOptions options;
+    uint64_t device_memory = 0;
+    bool no_data = false;
   };
-  CLI::App& command = add_command(parent, "check", "Read and check a configuration.");
+  CLI::App& command = add_command(
+      parent, "check",
+      "Read and check a configuration and the files that it names, and report all that is wrong. "
+      "Needs no GPU and allocates no model.");
   const auto arguments = std::make_shared<Arguments>();
   arguments->config.add_to(command);
-  command.add_option("--ranks", arguments->ranks, "Also check the mesh for this many ranks")
-      ->check(CLI::Range(1, 1 << 30))
-      ->type_name("N");
-  command.callback([&action, arguments] {
-    action = [arguments] {
-      const Config config = arguments->config.load();
-      std::string mesh_text;
-      if (arguments->ranks > 0) {
-        const MeshShape mesh = resolve_mesh(config, arguments->ranks);
-        mesh_text = fmt::format(", dp_replicate {} x dp_shard {} x tp {}", mesh.dp_replicate,
-                                mesh.dp_shard, mesh.tp);
+  const auto add_count = [&](const char* name, std::optional<int>& value, const char* what) {
+    command.add_option(name, value, what)->check(CLI::Range(1, 1 << 30))->type_name("N");
+  };
+  add_count("--ranks", arguments->options.ranks,
+            "Also check the mesh for this many ranks, and say what memory each would take");
+  add_count("--ranks-per-node", arguments->options.ranks_per_node,
+            "Also check that tp groups stay within nodes of this many ranks");
+  CLI::Option* memory =
+      command
+          .add_option("--device-memory", arguments->device_memory,
+                      "Also check that the states of a rank fit this much: 80GB (powers of 1000), "
+                      "80GiB; needs --ranks")
+          ->transform(CLI::AsSizeValue(true))
+          ->type_name("SIZE");
+  command.add_flag("--no-data", arguments->no_data,
+                   "Do not look at data and checkpoints: they are on another machine");
+  command.callback([&action, arguments, memory] {
+    action = [arguments, given = memory->count() > 0] {
+      ConfigCheckOptions& options = arguments->options;
+      options.data = !arguments->no_data;
+      if (given) {
+        if (arguments->device_memory == 0 || arguments->device_memory > (uint64_t{1} << 62))
+          fail_user("cli", "--device-memory: {} bytes; must be from 1 byte to 4 EiB",
+                    arguments->device_memory);
+        options.device_memory = static_cast<int64_t>(arguments->device_memory);
       }
-      std::cout << arguments->config.file << ": ok" << mesh_text << "\n";
+      check_configuration(arguments->config, options, std::cout);
       return kExitDone;
     };
   });

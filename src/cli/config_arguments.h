@@ -1,7 +1,9 @@
 #pragma once
 
 #include <CLI/App.hpp>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "config/load.h"
@@ -22,11 +24,21 @@ struct ConfigArguments {
         ->allow_extra_args(false);
   }
 
-  // Reads and checks; UserError for anything wrong.
-  Config load() const {
-    Config config = load_config(file, overrides);
-    check_config(config);
-    return config;
+  // Reads, and checks all rules between keys; with `ranks`, also whether the mesh fits so many.
+  LoadedConfig read(Mistakes& mistakes, std::optional<int> ranks = std::nullopt) const {
+    LoadedConfig loaded = read_config(file, overrides, mistakes);
+    PlacedReport report(loaded.places, mistakes);
+    check_config(loaded.config, report);
+    if (ranks && !loaded.places.refused("model")) resolve_mesh(loaded.config, *ranks, report);
+    return loaded;
+  }
+
+  // The same; UserError with all that is wrong.
+  Config load(std::optional<int> ranks = std::nullopt) const {
+    Mistakes mistakes;
+    LoadedConfig loaded = read(mistakes, ranks);
+    mistakes.throw_if_any();
+    return std::move(loaded.config);
   }
 };
 

@@ -1,6 +1,7 @@
 #include "training/train.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <memory>
 
 #include "base/exit_codes.h"
@@ -21,9 +22,15 @@ namespace {
 
 int train_on(const Config& config, std::unique_ptr<Communicator> world) {
   if (config.debug.check_collectives) world = make_checked(std::move(world));
-  const StopSignal stop_signal;  // from here on a signal waits for the end of a step
+  const StopSignal stop_signal;
   const TrainOutcome outcome = train(config, std::move(world), stop_signal);
   return outcome == TrainOutcome::kStoppedAfterSave ? kExitStopped : kExitDone;
+}
+
+// Never shorter than the usual one.
+std::chrono::seconds file_timeout(const Config& config) {
+  return std::chrono::seconds(
+      std::max(config.communication.timeout, config.communication.file_timeout));
 }
 
 // The world whose tensors lie where the configuration computes: with device: cuda NCCL's, on top of
@@ -33,20 +40,21 @@ std::unique_ptr<Communicator> on_device(const Config& config, std::unique_ptr<Co
   if (config.device == "cpu") return host;
   const Device gpu = Device::cuda(choose_gpu(place.rank, place.ranks, visible_gpus()));
   return make_nccl_world(std::move(host), gpu,
-                         {.timeout = std::chrono::seconds(config.communication.timeout)});
+                         {.timeout = std::chrono::seconds(config.communication.timeout),
+                          .file_timeout = file_timeout(config)});
 }
 
 // Everything that the configuration can be wrong about is found before MPI starts, by each rank for
 // itself. Then the objects of a run are locals, built in order and gone in reverse.
 int run_train(const ConfigArguments& arguments) {
-  const Config config = arguments.load();
-  check_device_here(config);
   const bool launched = MpiRuntime::launched();
   const std::optional<int> ranks = launched ? LaunchEnvironment::read().ranks : 1;
-  if (ranks) resolve_mesh(config, *ranks);
+  const Config config = arguments.load(ranks);
+  check_device_here(config);
   if (!launched) return train_on(config, on_device(config, make_self_communicator(), {0, 1}));
 
   const MpiOptions options{.timeout = std::chrono::seconds(config.communication.timeout),
+                           .file_timeout = file_timeout(config),
                            .shared_memory = config.communication.shared_memory};
   MpiRuntime runtime(nullptr, nullptr);
   int rank = 0;

@@ -9,11 +9,12 @@
 
 namespace tessera {
 
-void check_device_rules(const Config& c) {
+void check_device_rules(const Config& c, RuleReport& report) {
   if (c.device != "cuda") return;
-  const auto refuse = [](const std::string& key, const std::string& value, const char* rule) {
-    fail_user("config", "{}: {}; {}, and device is cuda; set device: cpu or leave it out", key,
-              value, rule);
+  const auto refuse = [&](const std::string& key, const std::string& value, const char* rule) {
+    report.broken({key, "device"},
+                  "{}: {}; {}, and device is cuda; set device: cpu or leave it out", key, value,
+                  rule);
   };
   AnyModel model = c.model;
   for (const Field& field : model->fields()) {

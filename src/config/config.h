@@ -110,10 +110,13 @@ struct CheckpointSection {
   int keep = 3;                 // 0: all
   std::string resume = "auto";  // auto | none | a step folder
   std::string init_from;        // a step folder whose weights start the run; empty: random
+  // Keys that decide the mathematics and may be changed on a resume all the same.
+  std::vector<std::string> allow_change;
 };
 
 struct CommunicationSection {
-  int64_t timeout = 600;  // seconds
+  int64_t timeout = 600;        // seconds
+  int64_t file_timeout = 3600;  // seconds
   bool shared_memory = true;
 };
 

@@ -4,10 +4,14 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <set>
+#include <utility>
 
 #include "base/error.h"
+#include "base/odd_characters.h"
+#include "base/path_text.h"
 #include "config/fields.h"
-#include "config/nearest.h"
+#include "config/meant.h"
 #include "config/numbers.h"
 #include "models/dropout_keys.h"
 
@@ -29,10 +33,80 @@ std::string shown(const YamlNode& node) {
   return "";
 }
 
+// What ends the reading of one value.
+struct Refusal {
+  Place place;
+  std::string message;
+};
+
 [[noreturn]] void refuse(const YamlNode& node, const std::string& path, const std::string& rule,
                          const std::string& why = "") {
-  fail_user("config", "{}: {}: {}; must be {}{}{}", node.where, path, shown(node), rule,
-            why.empty() ? "" : "; ", why);
+  throw Refusal{node.where, fmt::format("{}: {}; must be {}{}{}", path, shown(node), rule,
+                                        why.empty() ? "" : "; ", why)};
+}
+
+std::string did_you_mean(const std::string& word) {
+  return word.empty() ? "" : fmt::format("did you mean {}?", word);
+}
+
+// Where the reading of a configuration puts what it finds.
+struct Findings {
+  KeyPlaces& places;
+  Mistakes& mistakes;
+
+  void refuse(const std::string& path, const Place& place, std::string message) {
+    mistakes.add(place, std::move(message));
+    places.refuse(path);
+  }
+
+  // Runs `read`; what it refuses is a mistake of `path`.
+  template <typename Read>
+  void read(const std::string& path, const YamlNode& node, Read read) {
+    places.give(path, node.where);
+    if (node.refused) {
+      places.refuse(path);
+      return;
+    }
+    try {
+      read();
+    } catch (const Refusal& refusal) {
+      refuse(path, refusal.place, refusal.message);
+    }
+  }
+};
+
+// What keys there are, with the names that others give them, for "did you mean".
+struct KeyNames {
+  std::vector<std::string> own;  // as they are listed
+  std::vector<std::string> names, targets;
+
+  void add(const Field& field, const std::string& target, bool listed) {
+    names.push_back(field.name);
+    names.insert(names.end(), field.aliases.begin(), field.aliases.end());
+    targets.resize(names.size(), target);
+    if (listed) own.push_back(field.name);
+  }
+  // By exactly this name, or by one that is near.
+  std::string target_of(const std::string& key, bool exactly) const {
+    if (!exactly) {
+      const std::string name = meant_word(key, names);
+      return name.empty() ? "" : target_of(name, true);
+    }
+    const auto found = std::find(names.begin(), names.end(), key);
+    return found == names.end() ? "" : targets[static_cast<size_t>(found - names.begin())];
+  }
+};
+
+std::string unknown_key(const std::string& path, const std::string& key, const std::string& target,
+                        const std::string& keys_of, const std::vector<std::string>& own) {
+  const std::string note = odd_characters_note(key);
+  std::string hint = did_you_mean(target);
+  if (const std::string_view instead = instead_of(key); !instead.empty()) hint = instead;
+  return fmt::format("{}: unknown key{}{}; {}{}{}: {}", path, note.empty() ? "" : "; ", note, hint,
+                     hint.empty()          ? ""
+                     : hint.ends_with('?') ? " "
+                                           : "; ",
+                     keys_of, fmt::join(own, ", "));
 }
 
 // Reads one node into a field, by the kind of its value.
@@ -40,6 +114,7 @@ struct Decode {
   const YamlNode& node;
   const std::string& path;
   const std::string& rule;
+  Findings& findings;
 
   const std::string& scalar(const YamlNode& from) const {
     if (from.kind == YamlNode::Kind::kNull) {
@@ -55,11 +130,47 @@ struct Decode {
     return text;
   }
 
+  // For what can only be ASCII.
+  [[noreturn]] void refuse_word(const YamlNode& from, const std::string& why,
+                                const std::string& meant = "") const {
+    const std::string note = odd_characters_note(from.scalar);
+    std::vector<std::string> parts;
+    for (const std::string& part : {note.empty() || meant.empty() ? why : "", note, meant})
+      if (!part.empty()) parts.push_back(part);
+    refuse(from, path, rule, fmt::format("{}", fmt::join(parts, "; ")));
+  }
+
   double real(const YamlNode& from, const RealRange& range) const {
     const auto value = read_real(unquoted(from));
-    if (const auto* why = std::get_if<std::string>(&value)) refuse(from, path, rule, *why);
+    if (const auto* why = std::get_if<std::string>(&value)) refuse_word(from, *why);
     if (!in_range(range, std::get<double>(value))) refuse(from, path, rule);
     return std::get<double>(value);
+  }
+
+  std::string text_of(const YamlNode& from) const {
+    if (scalar(from).empty()) refuse(from, path, rule);
+    return from.scalar;
+  }
+
+  std::string path_of(const YamlNode& from) const {
+    ExpandedPath expanded = expand_path(text_of(from));
+    if (!expanded.error.empty())
+      throw Refusal{from.where, fmt::format("{}: {}; {}", path, shown(from), expanded.error)};
+    return std::move(expanded.path);
+  }
+
+  template <typename Read>
+  std::vector<std::string> list_of(Read read) const {
+    if (node.kind != YamlNode::Kind::kSequence) {
+      refuse(node, path, rule,
+             node.kind == YamlNode::Kind::kScalar ? fmt::format("write [{}]", shown(node)) : "");
+    }
+    std::vector<std::string> texts;
+    for (size_t i = 0; i < node.items.size(); ++i) {
+      const YamlNode& item = node.items[i];
+      findings.read(fmt::format("{}[{}]", path, i), item, [&] { texts.push_back(read(item)); });
+    }
+    return texts;
   }
 
   void operator()(IntegerValue& v) const {
@@ -69,7 +180,11 @@ struct Decode {
       return;
     }
     const auto value = read_integer(text);
-    if (const auto* why = std::get_if<std::string>(&value)) refuse(node, path, rule, *why);
+    if (const auto* why = std::get_if<std::string>(&value)) {
+      std::string meant;
+      if (!v.word.empty()) meant = did_you_mean(meant_word(text, {v.word}));
+      refuse_word(node, *why, meant);
+    }
     const int64_t number = std::get<int64_t>(value);
     if (number < v.min || number > v.max) refuse(node, path, rule);
     v.set(number);
@@ -95,7 +210,12 @@ struct Decode {
 
   void operator()(FlagValue& v) const {
     const std::string& text = unquoted(node);
-    if (text != "true" && text != "false") refuse(node, path, rule);
+    if (text != "true" && text != "false") {
+      static const Synonyms kOthers = {{"yes", "true"}, {"on", "true"},  {"y", "true"},
+                                       {"1", "true"},   {"no", "false"}, {"off", "false"},
+                                       {"n", "false"},  {"0", "false"},  {"none", "false"}};
+      refuse_word(node, "", did_you_mean(meant_word(text, {"true", "false"}, kOthers)));
+    }
     *v.value = text == "true";
   }
 
@@ -106,7 +226,7 @@ struct Decode {
       return;
     }
     const auto count = read_integer(text);
-    if (const auto* why = std::get_if<std::string>(&count)) refuse(node, path, rule, *why);
+    if (const auto* why = std::get_if<std::string>(&count)) refuse_word(node, *why);
     if (std::get<int64_t>(count) < 1) refuse(node, path, rule);
     *v.value = std::get<int64_t>(count);
   }
@@ -119,28 +239,24 @@ struct Decode {
         return;
       }
     }
-    const int near = nearest(text, v.words);
-    refuse(node, path, rule,
-           near < 0 ? "" : fmt::format("did you mean {}?", v.words[static_cast<size_t>(near)]));
+    refuse_word(node, "", did_you_mean(meant_word(text, v.words, v.synonyms)));
   }
 
   void operator()(TextValue& v) const {
-    const std::string& text = scalar(node);
-    if (text.empty()) refuse(node, path, rule);
+    const std::string text = text_of(node);
     *v.value = !v.word.empty() && text == v.word ? "" : text;
   }
 
+  void operator()(PathValue& v) const {
+    *v.value = !v.word.empty() && scalar(node) == v.word ? "" : path_of(node);
+  }
+
   void operator()(TextListValue& v) const {
-    if (node.kind != YamlNode::Kind::kSequence) {
-      refuse(node, path, rule,
-             node.kind == YamlNode::Kind::kScalar ? fmt::format("write [{}]", shown(node)) : "");
-    }
-    std::vector<std::string> texts;
-    for (const YamlNode& item : node.items) {
-      if (scalar(item).empty()) refuse(item, path, rule);
-      texts.push_back(item.scalar);
-    }
-    *v.value = std::move(texts);
+    *v.value = list_of([&](const YamlNode& item) { return text_of(item); });
+  }
+
+  void operator()(PathListValue& v) const {
+    *v.value = list_of([&](const YamlNode& item) { return path_of(item); });
   }
 
   void operator()(RealOrWordValue& v) const {
@@ -150,10 +266,8 @@ struct Decode {
       v.set(static_cast<size_t>(word - v.words.begin()));
       return;
     }
-    const int near = nearest(text, v.words);
-    if (near >= 0) {
-      refuse(node, path, rule, fmt::format("did you mean {}?", v.words[static_cast<size_t>(near)]));
-    }
+    const std::string meant = meant_word(text, v.words);
+    if (!meant.empty()) refuse_word(node, "", did_you_mean(meant));
     v.set(real(node, v.range));
   }
 
@@ -164,77 +278,76 @@ struct Decode {
     v.resize(node.items.size());
     for (size_t i = 0; i < node.items.size(); ++i) {
       std::vector<Field> fields = v.fields(i);
-      decode_map(node.items[i], fmt::format("{}[{}]", path, i), fields);
+      const std::string item = fmt::format("{}[{}]", path, i);
+      findings.read(item, node.items[i],
+                    [&] { decode_map(node.items[i], item, fields, findings); });
     }
   }
 
   // A map of exactly these fields.
   static void decode_map(const YamlNode& map, const std::string& map_path,
-                         std::vector<Field>& fields) {
-    std::vector<std::string> names, targets, own;
-    for (const Field& field : fields) {
-      own.push_back(field.name);
-      names.push_back(field.name);
-      names.insert(names.end(), field.aliases.begin(), field.aliases.end());
-      targets.resize(names.size(), field.name);
-    }
+                         std::vector<Field>& fields, Findings& findings) {
+    KeyNames keys;
+    for (const Field& field : fields) keys.add(field, field.name, /*listed=*/true);
     if (map.kind != YamlNode::Kind::kMap) {
-      refuse(map, map_path, fmt::format("a map with the keys {}", fmt::join(own, ", ")));
+      refuse(map, map_path, fmt::format("a map with the keys {}", fmt::join(keys.own, ", ")));
     }
     std::vector<std::string> missing;
     for (const YamlEntry& entry : map.entries) {
+      if (entry.refused) continue;
       const auto field = std::find_if(fields.begin(), fields.end(),
                                       [&](const Field& f) { return f.name == entry.key; });
       const std::string field_path = map_path + "." + entry.key;
       if (field == fields.end()) {
-        const int near = nearest(entry.key, names);
-        fail_user(
-            "config", "{}: {}: unknown key; {}keys of {}: {}", entry.where, field_path,
-            near < 0 ? "" : fmt::format("did you mean {}? ", targets[static_cast<size_t>(near)]),
-            map_path, fmt::join(own, ", "));
+        findings.refuse(field_path, entry.where,
+                        unknown_key(field_path, entry.key, keys.target_of(entry.key, false),
+                                    "keys of " + map_path, keys.own));
+        continue;
       }
       const std::string field_rule = rule_text(field->value);
-      std::visit(Decode{entry.value, field_path, field_rule}, field->value);
+      findings.read(field_path, entry.value, [&] {
+        std::visit(Decode{entry.value, field_path, field_rule, findings}, field->value);
+      });
     }
     for (const Field& field : fields) {
       const auto given = [&](const YamlEntry& e) { return e.key == field.name; };
       if (field.required && std::none_of(map.entries.begin(), map.entries.end(), given))
         missing.push_back(map_path + "." + field.name);
     }
-    if (!missing.empty()) {
-      fail_user("config", "{}: {} missing; it has no default", map.where, fmt::join(missing, ", "));
-    }
+    if (!missing.empty())
+      throw Refusal{map.where,
+                    fmt::format("{} missing; it has no default", fmt::join(missing, ", "))};
   }
 };
 
 const YamlEntry* find(const YamlNode& map, const std::string& key) {
   for (const YamlEntry& entry : map.entries) {
-    if (entry.key == key) return &entry;
+    if (entry.key == key && !entry.refused) return &entry;
   }
   return nullptr;
 }
 
 class Decoder {
  public:
-  Decoder(const YamlNode& root, const std::filesystem::path& base)
-      : root_(root), base_(base), sections_(describe(config_)) {}
+  Decoder(const YamlNode& root, const std::filesystem::path& base, KeyPlaces& places,
+          Mistakes& mistakes)
+      : root_(root), base_(base), findings_{places, mistakes}, sections_(describe(config_)) {}
 
   Config decode() {
     if (root_.kind == YamlNode::Kind::kNull) {
-      fail_user("config", "{}: empty configuration; docs/configuration.md lists the keys",
-                root_.where);
+      findings_.mistakes.fail(root_.where,
+                              "empty configuration; docs/configuration.md lists the keys");
     }
     if (root_.kind != YamlNode::Kind::kMap) {
-      fail_user("config", "{}: {}; a configuration is a map of sections such as `model:`",
-                root_.where, shown(root_));
+      findings_.mistakes.fail(
+          root_.where,
+          fmt::format("{}; a configuration is a map of sections such as `model:`", shown(root_)));
     }
-    for (const YamlEntry& entry : root_.entries) decode_entry(entry);
-    // A model from a config.json has all its keys.
+    for (const YamlEntry& entry : root_.entries)
+      if (!entry.refused) decode_entry(entry);
     // Described anew, because some keys are required by the values of others.
-    for (const Section& section : describe(config_)) {
-      if (section.name != "model" || !model_from_file_) require(section);
-    }
-    config_.model->complete();
+    for (const Section& section : describe(config_)) require(section);
+    if (!findings_.places.refused("model")) config_.model->complete();
     return std::move(config_);
   }
 
@@ -246,7 +359,9 @@ class Decoder {
           if (field.name == entry.key) return decode_field(section, field, entry.value);
         }
       } else if (section.name == entry.key) {
-        return decode_section(section, entry.value);
+        findings_.read(section.name, entry.value, [&] { decode_section(section, entry.value); });
+        findings_.places.give(section.name, entry.where);
+        return;
       }
     }
     unknown(entry, "");
@@ -263,31 +378,44 @@ class Decoder {
     }
     if (section.name == "model") choose_model(node);
     for (const YamlEntry& entry : node.entries) {
-      if (section.name == "model" && entry.key == "config") continue;
+      if (entry.refused || (section.name == "model" && entry.key == "config")) continue;
       const auto field = std::find_if(section.fields.begin(), section.fields.end(),
                                       [&](const Field& f) { return f.name == entry.key; });
-      if (field == section.fields.end()) unknown(entry, section.name);
-      decode_field(section, *field, entry.value);
+      if (field == section.fields.end())
+        unknown(entry, section.name);
+      else if (!beside_model_file(section, *field))
+        findings_.refuse(section.path(*field), entry.where, beside_model_file_text(*field));
+      else
+        decode_field(section, *field, entry.value);
     }
   }
 
   void decode_field(const Section& section, Field& field, const YamlNode& node) {
-    const std::string path = section.path(field);
-    std::visit(Decode{node, path, rule_text(field.value)}, field.value);
-    seen_.push_back(path);
+    const std::string path = section.path(field), rule = rule_text(field.value);
+    findings_.read(path, node, [&] {
+      std::visit(Decode{node, path, rule, findings_}, field.value);
+    });
   }
 
-  // The model comes first, since it decides which keys its section has.
+  // The model comes first, since it decides which keys its section has. Throws where it is not
+  // known, since then its other keys are not either.
   void choose_model(const YamlNode& node) {
-    if (find(node, "config") != nullptr) {
-      read_model_file(node);
+    if (const YamlEntry* file = find(node, "config")) {
+      read_model_file(file->value);
     } else if (const YamlEntry* type = find(node, "type")) {
       Section& section = model_section();
-      decode_field(section, section.fields.front(), type->value);
+      const std::string path = "model.type", rule = rule_text(section.fields.front().value);
+      findings_.places.give(path, type->value.where);
+      if (type->value.refused) {
+        findings_.places.refuse("model");
+        return;
+      }
+      std::visit(Decode{type->value, path, rule, findings_}, section.fields.front().value);
     } else {
-      fail_user("config",
-                "{}: model.type missing; it has no default (or give model.config alone): {}",
-                node.where, fmt::join(model_types(), ", "));
+      throw Refusal{
+          node.where,
+          fmt::format("model.type missing; it has no default (or give model.config alone): {}",
+                      fmt::join(model_types(), ", "))};
     }
     model_section() = [&] {
       for (Section& section : describe(config_))
@@ -301,102 +429,119 @@ class Decoder {
                          [](const Section& section) { return section.name == "model"; });
   }
 
-  void read_model_file(const YamlNode& node) {
-    const YamlNode& value = find(node, "config")->value;
-    const std::string rule = "the path of a Hugging Face config.json";
+  void read_model_file(const YamlNode& value) {
+    const std::string rule = "the path of a Hugging Face config.json", path = "model.config";
+    findings_.places.give(path, value.where);
+    if (value.refused) {
+      findings_.places.refuse("model");
+      return;
+    }
     std::string text;
-    TextValue field{&text, "", rule};
-    Decode{value, "model.config", rule}(field);
-    const std::filesystem::path path = value.from_file ? base_ / text : std::filesystem::path(text);
+    PathValue field{{&text, "", rule}};
+    Decode{value, path, rule, findings_}(field);
+    const std::filesystem::path file =
+        value.where.overrides ? std::filesystem::path(text) : base_ / text;
     try {
-      config_.model = read_hf_model(path);
+      config_.model = read_hf_model(file);
     } catch (const UserError& error) {
       // The file's own message, with the place that named it.
-      throw UserError(fmt::format("{} (model.config at {})", error.what(), value.where));
+      std::string message = error.what();
+      if (message.starts_with("[")) message.erase(0, message.find("] ") + 2);  // its subsystem
+      Place in_order = value.where;
+      in_order.text.clear();
+      throw Refusal{in_order, fmt::format("{} (model.config at {})", message, value.where.text)};
     }
     model_from_file_ = true;
+  }
+
+  // What the weights mean does not depend on these.
+  bool beside_model_file(const Section& section, const Field& field) const {
+    return section.name != "model" || !model_from_file_ || is_dropout_key(field.name);
+  }
+  std::string beside_model_file_text(const Field& field) const {
     std::vector<std::string> allowed;
-    for (const Field& key : config_.model->fields())
+    AnyModel model = config_.model;
+    for (const Field& key : model->fields())
       if (is_dropout_key(key.name)) allowed.push_back(key.name);
-    for (const YamlEntry& entry : node.entries) {
-      if (entry.key == "config" ||
-          std::find(allowed.begin(), allowed.end(), entry.key) != allowed.end())
-        continue;
-      fail_user(
-          "config",
-          "{}: model.{}: beside model.config; the model comes from that file{}; remove one of "
-          "the two",
-          entry.where, entry.key,
-          allowed.empty()
-              ? " alone"
-              : fmt::format(", which leaves only {} to be set", fmt::join(allowed, " and ")));
-    }
+    return fmt::format(
+        "model.{}: beside model.config; the model comes from that file{}; remove one of the two",
+        field.name,
+        allowed.empty()
+            ? " alone"
+            : fmt::format(", which leaves only {} to be set", fmt::join(allowed, " and ")));
   }
 
-  bool seen(const std::string& path) const {
-    return std::find(seen_.begin(), seen_.end(), path) != seen_.end();
-  }
-
-  void require(const Section& section) const {
+  void require(const Section& section) {
+    // A model from a config.json has all its keys; one that is not known has none.
+    const KeyPlaces& places = findings_.places;
+    if (section.name == "model" && (model_from_file_ || is_refused_whole("model"))) return;
+    if (is_refused_whole(section.name)) return;
+    if (section.name == "data" && places.refused("data.kind") && places.find("data.kind")) return;
     std::vector<std::string> missing;
     for (const Field& field : section.fields) {
-      if (field.required && !seen(section.path(field))) missing.push_back(section.path(field));
+      const std::string path = section.path(field);
+      if (!field.required || places.find(path)) continue;
+      if (meant_.contains(path))
+        findings_.places.refuse(path);  // told already
+      else
+        missing.push_back(path);
     }
     if (missing.empty()) return;
     const YamlEntry* entry = find(root_, section.name);
-    fail_user("config", "{}: {} missing; {} no default{}", entry ? entry->where : root_.where,
-              fmt::join(missing, ", "), missing.size() == 1 ? "it has" : "they have",
-              section.name == "model" ? " (or give model.config alone)" : "");
+    findings_.mistakes.add(
+        entry ? entry->where : root_.where,
+        fmt::format("{} missing; {} no default{}", fmt::join(missing, ", "),
+                    missing.size() == 1 ? "it has" : "they have",
+                    section.name == "model" ? " (or give model.config alone)" : ""));
+    for (const std::string& path : missing) findings_.places.refuse(path);
   }
 
-  [[noreturn]] void unknown(const YamlEntry& entry, const std::string& section_name) const {
-    // Names near at hand first: this section's keys, then every path, each with its aliases.
-    std::vector<std::string> names, targets, own;
+  // Not just one of its keys.
+  bool is_refused_whole(const std::string& section) const {
+    return !section.empty() && findings_.places.refused(section + ".?");
+  }
+
+  void unknown(const YamlEntry& entry, const std::string& section_name) {
+    // Names near at hand first: this section's keys, then every path, each with its aliases; but
+    // before a name that is merely near comes one that is exactly this elsewhere.
+    KeyNames here, all;
     for (const Section& section : sections_) {
-      if (section.name != section_name) {
-        if (section_name.empty() && !section.name.empty()) {
-          names.push_back(section.name);
-          targets.push_back(section.name);
-          own.push_back(section.name);
-        }
-        continue;
+      if (section_name.empty() && !section.name.empty()) {
+        here.names.push_back(section.name);
+        here.targets.push_back(section.name);
+        here.own.push_back(section.name);
       }
-      for (const Field& field : section.fields) collect(section, field, names, targets, &own);
-    }
-    int near = nearest(entry.key, names);
-    if (near < 0) {
-      for (const Section& section : sections_) {
-        for (const Field& field : section.fields) collect(section, field, names, targets, nullptr);
+      for (const Field& field : section.fields) {
+        if (section.name == section_name) here.add(field, section.path(field), /*listed=*/true);
+        all.add(field, section.path(field), /*listed=*/false);
       }
-      near = nearest(entry.key, names);
     }
+    std::string target;
+    for (const bool exactly : {true, false})
+      for (const KeyNames* keys : {&here, &all})
+        if (target.empty()) target = keys->target_of(entry.key, exactly);
+    meant_.insert(target);
     const std::string path = section_name.empty() ? entry.key : section_name + "." + entry.key;
-    const std::string hint =
-        near < 0 ? "" : fmt::format("did you mean {}? ", targets[static_cast<size_t>(near)]);
-    fail_user("config", "{}: {}: unknown key; {}{}: {}", entry.where, path, hint,
-              section_name.empty() ? "sections" : "keys of " + section_name, fmt::join(own, ", "));
-  }
-
-  static void collect(const Section& section, const Field& field, std::vector<std::string>& names,
-                      std::vector<std::string>& targets, std::vector<std::string>* own) {
-    names.push_back(field.name);
-    names.insert(names.end(), field.aliases.begin(), field.aliases.end());
-    targets.resize(names.size(), section.path(field));
-    if (own) own->push_back(field.name);
+    findings_.refuse(
+        path, entry.where,
+        unknown_key(path, entry.key, target,
+                    section_name.empty() ? "sections" : "keys of " + section_name, here.own));
   }
 
   Config config_;
   const YamlNode& root_;
   const std::filesystem::path& base_;
+  Findings findings_;
   std::vector<Section> sections_;  // bound to config_
-  std::vector<std::string> seen_;  // paths that were given
+  std::set<std::string> meant_;    // keys that unknown ones probably stand for
   bool model_from_file_ = false;
 };
 
 }  // namespace
 
-Config decode_config(const YamlNode& root, const std::filesystem::path& base) {
-  return Decoder(root, base).decode();
+Config decode_config(const YamlNode& root, const std::filesystem::path& base, KeyPlaces& places,
+                     Mistakes& mistakes) {
+  return Decoder(root, base, places, mistakes).decode();
 }
 
 }  // namespace tessera

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "config/check_resume.h"
 #include "config/fields.h"
 
 namespace tessera {
@@ -16,8 +17,9 @@ std::string default_text(const Field& field) {
   return value_text(field.value);
 }
 
-const char* resume_text(const Field& field) {
-  return field.on_resume == OnResume::kMathematics ? "fixed" : "free";
+const char* resume_text(const std::string& key, const Field& field) {
+  if (field.on_resume == OnResume::kFree) return "free";
+  return why_fixed(key).empty() ? "on request" : "fixed";
 }
 
 struct Row {
@@ -33,7 +35,7 @@ std::vector<Row> rows_of(const Section& section) {
   std::vector<Row> rows;
   const auto add = [&](const std::string& prefix, const Field& field) {
     rows.push_back({prefix + field.name, rule_text(field.value), default_text(field),
-                    resume_text(field), field.doc});
+                    resume_text(section.path(field), field), field.doc});
   };
   for (const Field& field : section.fields) {
     add("", field);

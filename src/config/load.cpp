@@ -1,11 +1,13 @@
 #include "config/load.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
 #include <sstream>
 
 #include "base/error.h"
+#include "base/odd_characters.h"
 #include "config/decode.h"
 #include "config/yaml_tree.h"
 
@@ -25,39 +27,43 @@ std::string read_text(const std::filesystem::path& file) {
   return text.str();
 }
 
-void mark_as_override(YamlNode& node) {
-  node.from_file = false;
-  for (YamlNode& item : node.items) mark_as_override(item);
-  for (YamlEntry& entry : node.entries) mark_as_override(entry.value);
-}
-
 // Puts `value` at section.key (or at a section or top-level key); a later override wins.
-void apply_override(YamlNode& root, const std::string& text) {
+void apply_override(YamlNode& root, const std::string& text, Mistakes& mistakes) {
   const size_t equals = text.find('=');
-  if (equals == std::string::npos || equals == 0) {
-    fail_user("config", "--set {}: must be KEY=VALUE, such as training.steps=100", text);
-  }
+  const auto place_of = [](const std::string& what) {
+    return Place{"--set " + visible_text(what), 0, 0, /*overrides=*/true};
+  };
+  if (equals == std::string::npos || equals == 0)
+    return mistakes.add(place_of(text), "must be KEY=VALUE, such as training.steps=100");
   const std::string path = text.substr(0, equals);
-  const std::string where = "--set " + path;
+  const Place where = place_of(path);
   const std::string value_text = text.substr(equals + 1);
-  if (value_text.find(" #") != std::string::npos && value_text.find_first_of("\"'") != 0) {
-    fail_user("config", "{}: '{}': a # after a space would begin a comment; quote the value", where,
-              value_text);
+  if (const std::string why = why_not_text(path); !why.empty()) return mistakes.add(where, why);
+  if (value_text.find(" #") != std::string::npos && value_text.find_first_of("\"'") != 0)
+    return mistakes.add(
+        where,
+        fmt::format("'{}': a # after a space would begin a comment; quote the value", value_text));
+  const YamlWhere everywhere = [&](int, int) { return where; };
+  Mistakes own;
+  YamlNode value;
+  try {
+    value = parse_yaml(value_text, everywhere, own);
+  } catch (const UserError&) {
+    value.refused = true;  // and `own` says why
   }
-  YamlNode value = parse_yaml(value_text, [&](int, int) { return where; });
-  if (value.where.empty()) value.where = where;
-  mark_as_override(value);
+  mistakes.take(own);
+  value.where = where;
 
   YamlNode* node = &root;
   for (size_t begin = 0; begin <= path.size();) {
     const size_t dot = std::min(path.find('.', begin), path.size());
     const std::string key = path.substr(begin, dot - begin);
     begin = dot + 1;
-    if (node->kind != YamlNode::Kind::kMap) {
-      fail_user("config", "{}: {} is not a section", where, path.substr(0, dot - key.size() - 1));
-    }
+    if (node->kind != YamlNode::Kind::kMap)
+      return mistakes.add(where,
+                          fmt::format("{} is not a section", path.substr(0, dot - key.size() - 1)));
     auto entry = node->entries.begin();
-    while (entry != node->entries.end() && entry->key != key) ++entry;
+    while (entry != node->entries.end() && (entry->key != key || entry->refused)) ++entry;
     if (entry == node->entries.end()) {
       YamlEntry added{key, where, {}};
       added.value.kind = YamlNode::Kind::kMap;
@@ -71,16 +77,26 @@ void apply_override(YamlNode& root, const std::string& text) {
 
 }  // namespace
 
-Config load_config(const std::filesystem::path& file, const std::vector<std::string>& overrides) {
-  const auto where = [&](int line, int column) {
-    return fmt::format("{}:{}:{}", file.string(), line, column);
+LoadedConfig read_config(const std::filesystem::path& file,
+                         const std::vector<std::string>& overrides, Mistakes& mistakes) {
+  const YamlWhere where = [&](int line, int column) {
+    return Place{fmt::format("{}:{}:{}", file.string(), line, column), line, column};
   };
-  YamlNode root = parse_yaml(read_text(file), where);
-  if (root.where.empty()) root.where = where(1, 1);
+  YamlNode root = parse_yaml(read_text(file), where, mistakes);
+  if (root.where.text.empty()) root.where = where(1, 1);
   if (root.kind == YamlNode::Kind::kMap) {
-    for (const std::string& text : overrides) apply_override(root, text);
+    for (const std::string& text : overrides) apply_override(root, text, mistakes);
   }
-  return decode_config(root, file.parent_path());
+  LoadedConfig loaded;
+  loaded.config = decode_config(root, file.parent_path(), loaded.places, mistakes);
+  return loaded;
+}
+
+Config load_config(const std::filesystem::path& file, const std::vector<std::string>& overrides) {
+  Mistakes mistakes;
+  LoadedConfig loaded = read_config(file, overrides, mistakes);
+  mistakes.throw_if_any();
+  return std::move(loaded.config);
 }
 
 }  // namespace tessera

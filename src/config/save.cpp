@@ -46,36 +46,6 @@ struct ToJson {
   }
 };
 
-// A value in a line of the difference.
-std::string shown(const nlohmann::json* value) {
-  if (value == nullptr) return "(absent)";
-  return value->is_string() ? value->get<std::string>() : value->dump();
-}
-
-const nlohmann::json* member(const nlohmann::json* object, const std::string& key) {
-  if (object == nullptr || !object->is_object()) return nullptr;
-  const auto found = object->find(key);
-  return found == object->end() ? nullptr : &*found;
-}
-
-// Keys of `saved` that this version does not have: it cannot tell what they did, so they count as
-// mathematics.
-void add_unknown(const nlohmann::json& saved, const nlohmann::json& now,
-                 std::vector<std::string>& lines) {
-  for (const auto& [name, value] : saved.items()) {
-    const nlohmann::json* known = member(&now, name);
-    if (known == nullptr) {
-      lines.push_back(fmt::format("{}: {} -> (absent)", name, value.dump()));
-    } else if (value.is_object()) {
-      for (const auto& [key, inner] : value.items()) {
-        if (member(known, key) == nullptr) {
-          lines.push_back(fmt::format("{}.{}: {} -> (absent)", name, key, inner.dump()));
-        }
-      }
-    }
-  }
-}
-
 }  // namespace
 
 std::string to_yaml(const Config& config) {
@@ -101,33 +71,6 @@ nlohmann::json to_json(const Config& config) {
     }
   }
   return json;
-}
-
-ConfigDifference compare_for_resume(const nlohmann::json& saved, const Config& now) {
-  Config copy = now;
-  const nlohmann::json current = to_json(now);
-  Config fresh;
-  fresh.model = AnyModel(make_model(now.model->type()));
-  const nlohmann::json defaults = to_json(fresh);
-  ConfigDifference difference;
-  for (const Section& section : describe(copy)) {
-    const auto in_section = [&](const nlohmann::json& json) {
-      return section.name.empty() ? &json : member(&json, section.name);
-    };
-    for (const Field& field : section.fields) {
-      const nlohmann::json* before = member(in_section(saved), field.name);
-      const nlohmann::json* after = member(in_section(current), field.name);
-      // A key that the saved version did not have yet had its default's meaning.
-      const nlohmann::json* meant = before ? before : member(in_section(defaults), field.name);
-      if (*meant == *after) continue;
-      auto& lines =
-          field.on_resume == OnResume::kMathematics ? difference.mathematics : difference.other;
-      lines.push_back(
-          fmt::format("{}: {} -> {}", section.path(field), shown(before), shown(after)));
-    }
-  }
-  add_unknown(saved, current, difference.mathematics);
-  return difference;
 }
 
 }  // namespace tessera

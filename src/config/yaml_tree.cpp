@@ -1,106 +1,117 @@
 #include "config/yaml_tree.h"
 
+#include <fmt/format.h>
 #include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/exceptions.h>
 #include <yaml-cpp/parser.h>
 
-#include <cstdint>
+#include <algorithm>
 #include <sstream>
 
-#include "base/error.h"
+#include "base/odd_characters.h"
+#include "config/yaml_lines.h"
 
 namespace tessera {
 namespace {
 
-// Bytes of the UTF-8 sequence at `at`, or 0 if it is not well formed.
-size_t utf8_length(const std::string& text, size_t at) {
-  const auto byte = [&](size_t i) { return static_cast<uint8_t>(text[i]); };
-  const uint8_t lead = byte(at);
-  if (lead < 0x80) return 1;
-  const size_t length = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : 2;
-  if (lead < 0xc2 || lead > 0xf4 || at + length > text.size()) return 0;
-  for (size_t i = 1; i < length; ++i) {
-    if ((byte(at + i) & 0xc0) != 0x80) return 0;
+// A text by lines, to turn yaml-cpp's places, which count bytes, into ours, and to look at what
+// stands there.
+class Lines {
+ public:
+  explicit Lines(const std::string& text) : text_(text), starts_{0} {
+    for (size_t i = 0; i < text.size(); ++i)
+      if (text[i] == '\n') starts_.push_back(i + 1);
   }
-  const uint8_t second = byte(at + 1);
-  const bool overlong = (lead == 0xe0 && second < 0xa0) || (lead == 0xf0 && second < 0x90);
-  const bool outside = (lead == 0xed && second > 0x9f) || (lead == 0xf4 && second > 0x8f);
-  return overlong || outside ? 0 : length;
-}
 
-// yaml-cpp replaces bytes that it does not understand and takes 0x04 for the end of the file, so
-// what it would read otherwise than it is written is refused here. Also drops the byte-order mark
-// and turns CRLF into LF.
-std::string normalized(std::string text, const YamlWhere& where) {
-  if (text.starts_with("\xff\xfe") || text.starts_with("\xfe\xff")) {
-    fail_user("config", "{}: the text is UTF-16; save it as UTF-8", where(1, 1));
+  Place place(const YAML::Mark& mark, const YamlWhere& where) const {
+    if (mark.is_null()) return where(1, 1);
+    int column = 1;
+    for (size_t i = start_of(mark.line); i < offset(mark); ++i)
+      if ((static_cast<unsigned char>(text_[i]) & 0xc0) != 0x80) ++column;
+    return where(mark.line + 1, column);
   }
-  if (text.starts_with("\xef\xbb\xbf")) text.erase(0, 3);
-  std::string out;
-  out.reserve(text.size());
-  int line = 1;
-  int column = 1;
-  for (size_t i = 0; i < text.size();) {
-    const size_t length = utf8_length(text, i);
-    const auto byte = static_cast<uint8_t>(text[i]);
-    if (length == 0) {
-      fail_user("config", "{}: byte 0x{:02x} is not UTF-8; save the text as UTF-8",
-                where(line, column), byte);
-    }
-    if (byte == '\r' && i + 1 < text.size() && text[i + 1] == '\n') {
-      ++i;
-      continue;
-    }
-    if ((byte < 0x20 && byte != '\n' && byte != '\t') || byte == 0x7f) {
-      fail_user("config", "{}: control character 0x{:02x}; write it as an escape in double quotes",
-                where(line, column), byte);
-    }
-    out.append(text, i, length);
-    i += length;
-    ++column;
-    if (byte == '\n') {
-      ++line;
-      column = 1;
-    }
+
+  // Whether `value` stands at `mark` as it is.
+  bool holds(const YAML::Mark& mark, const std::string& value) const {
+    return text_.compare(offset(mark), value.size(), value) == 0;
   }
-  return out;
-}
+
+  // True if the line is indented with a tab, which is what most often breaks.
+  bool tab_indents(const YAML::Mark& mark) const {
+    size_t i = start_of(mark.is_null() ? 0 : mark.line);
+    for (; i < text_.size() && (text_[i] == ' ' || text_[i] == '\t'); ++i)
+      if (text_[i] == '\t') return true;
+    return false;
+  }
+
+ private:
+  size_t start_of(int line) const {
+    return static_cast<size_t>(line) < starts_.size() ? starts_[static_cast<size_t>(line)]
+                                                      : text_.size();
+  }
+  size_t offset(const YAML::Mark& mark) const {
+    return std::min(start_of(mark.line) + static_cast<size_t>(mark.column), text_.size());
+  }
+
+  const std::string& text_;
+  std::vector<size_t> starts_;
+};
 
 // Builds the tree from yaml-cpp's events, which come in the order of the text.
 class TreeBuilder : public YAML::EventHandler {
  public:
-  explicit TreeBuilder(const YamlWhere& where) : where_(where) {}
+  TreeBuilder(const Lines& lines, const YamlWhere& where, Mistakes& mistakes)
+      : lines_(lines), where_(where), mistakes_(mistakes) {}
 
   YamlNode take_root() { return std::move(root_); }
 
   void OnDocumentStart(const YAML::Mark& mark) override {
-    if (++documents_ > 1) {
-      fail_user("config", "{}: a second document starts here; a configuration is one document",
-                at(mark));
-    }
+    if (++documents_ > 1)
+      mistakes_.fail(at(mark), "a second document starts here; a configuration is one document");
   }
   void OnDocumentEnd() override {}
 
   void OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) override {
-    refuse(mark, "", anchor);
-    if (key_wanted()) fail_user("config", "{}: a key is null; keys are names", at(mark));
-    add(YamlNode::Kind::kNull, mark);
+    const bool refused = refuse(mark, "", anchor);
+    if (key_wanted()) {
+      mistakes_.add(at(mark), "a key is null; keys are names");
+      add_entry(mark, "", /*refused=*/true);
+      return;
+    }
+    add(YamlNode::Kind::kNull, mark).refused = refused;
   }
 
   void OnAlias(const YAML::Mark& mark, YAML::anchor_t) override {
-    fail_user("config", "{}: an alias (*name); write the value out instead", at(mark));
+    mistakes_.add(at(mark), "an alias (*name); write the value out instead");
+    if (key_wanted()) {
+      add_entry(mark, "", /*refused=*/true);
+      return;
+    }
+    add(YamlNode::Kind::kNull, mark).refused = true;
   }
 
   void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
                 const std::string& value) override {
-    refuse(mark, tag == "!" ? "" : tag, anchor);
+    const bool quoted = tag == "!";  // yaml-cpp's tag of anything but a plain scalar
+    bool refused = refuse(mark, quoted ? "" : tag, anchor);
+    if (!quoted && anchor == YAML::NullAnchor && tag == "?" && !lines_.holds(mark, value)) {
+      mistakes_.add(at(mark), fmt::format("{}: the text goes on in another line; write it in one "
+                                          "line (a comment needs a #)",
+                                          value));
+      refused = true;
+    } else if (const std::string why = why_not_text(value); !why.empty()) {
+      mistakes_.add(at(mark), fmt::format("\"{}\": {}; a text is one line of what can be seen",
+                                          visible_text(value), why));
+      refused = true;
+    }
     if (key_wanted()) {
-      open_key(mark, value, tag == "!");
+      open_key(mark, value, quoted, refused);
       return;
     }
     YamlNode& node = add(YamlNode::Kind::kScalar, mark);
     node.scalar = value;
-    node.quoted = tag == "!";  // yaml-cpp's tag of anything but a plain scalar
+    node.quoted = quoted;
+    node.refused = refused;
   }
 
   void OnSequenceStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
@@ -122,20 +133,20 @@ class TreeBuilder : public YAML::EventHandler {
     bool has_key = false;  // a map whose last entry waits for its value
   };
 
-  std::string at(const YAML::Mark& mark) const { return where_(mark.line + 1, mark.column + 1); }
+  Place at(const YAML::Mark& mark) const { return lines_.place(mark, where_); }
 
   bool key_wanted() const {
     return !open_.empty() && open_.back().node->kind == YamlNode::Kind::kMap &&
            !open_.back().has_key;
   }
 
-  void refuse(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor) const {
-    if (!tag.empty() && tag != "?") {
-      fail_user("config", "{}: tag {}; types come from the key, remove the tag", at(mark), tag);
-    }
-    if (anchor != YAML::NullAnchor) {
-      fail_user("config", "{}: an anchor (&name); write the value out where it is used", at(mark));
-    }
+  bool refuse(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor) {
+    const bool tagged = !tag.empty() && tag != "?";
+    if (tagged)
+      mistakes_.add(at(mark), fmt::format("tag {}; types come from the key, remove the tag", tag));
+    if (anchor != YAML::NullAnchor)
+      mistakes_.add(at(mark), "an anchor (&name); write the value out where it is used");
+    return tagged;
   }
 
   std::string path_to(const std::string& key) const {
@@ -147,19 +158,23 @@ class TreeBuilder : public YAML::EventHandler {
     return path + key;
   }
 
-  void open_key(const YAML::Mark& mark, const std::string& key, bool quoted) {
+  void open_key(const YAML::Mark& mark, const std::string& key, bool quoted, bool refused) {
     if (key == "<<" && !quoted) {
-      fail_user("config", "{}: {}: merge keys are not read; write the keys out", at(mark),
-                path_to(key));
+      mistakes_.add(at(mark),
+                    fmt::format("{}: merge keys are not read; write the keys out", path_to(key)));
+      refused = true;
     }
-    std::vector<YamlEntry>& entries = open_.back().node->entries;
-    for (const YamlEntry& entry : entries) {
-      if (entry.key == key) {
-        fail_user("config", "{}: {}: written twice, first at {}; keep one", at(mark), path_to(key),
-                  entry.where);
-      }
+    for (const YamlEntry& entry : open_.back().node->entries) {
+      if (entry.key != key || entry.refused || refused) continue;
+      mistakes_.add(at(mark), fmt::format("{}: written twice, first at {}; keep one", path_to(key),
+                                          entry.where.text));
+      refused = true;
     }
-    entries.push_back({key, at(mark), {}});
+    add_entry(mark, key, refused);
+  }
+
+  void add_entry(const YAML::Mark& mark, const std::string& key, bool refused) {
+    open_.back().node->entries.push_back({key, at(mark), {}, refused});
     open_.back().has_key = true;
   }
 
@@ -182,13 +197,13 @@ class TreeBuilder : public YAML::EventHandler {
   void open(YamlNode::Kind kind, const YAML::Mark& mark, const std::string& tag,
             YAML::anchor_t anchor) {
     refuse(mark, tag, anchor);
-    if (key_wanted()) {
-      fail_user("config", "{}: a key is a list or a map; keys are names", at(mark));
-    }
+    if (key_wanted()) mistakes_.fail(at(mark), "a key is a list or a map; keys are names");
     open_.push_back({&add(kind, mark)});
   }
 
+  const Lines& lines_;
   const YamlWhere& where_;
+  Mistakes& mistakes_;
   YamlNode root_;
   std::vector<Open> open_;
   int documents_ = 0;
@@ -219,32 +234,23 @@ void send_events(const std::string& text, YAML::EventHandler& handler) {
   }
 }
 
-// True if the line (from 0) of `text` is indented with a tab, which is what most often breaks.
-bool tab_indents(const std::string& text, int line) {
-  std::istringstream lines(text);
-  std::string content;
-  for (int i = 0; i <= line; ++i) {
-    if (!std::getline(lines, content)) return false;
-  }
-  return content.substr(0, content.find_first_not_of(" \t")).find('\t') != std::string::npos;
-}
-
 }  // namespace
 
-YamlNode parse_yaml(std::string text, const YamlWhere& where) {
-  text = normalized(std::move(text), where);
-  TreeBuilder builder(where);
+YamlNode parse_yaml(const std::string& text, const YamlWhere& where, Mistakes& mistakes) {
+  const std::string read = read_lines(text, where, mistakes);
+  const Lines lines(read);
+  TreeBuilder builder(lines, where, mistakes);
   try {
     SyntaxCheck check;
-    send_events(text, check);
-    send_events(text, builder);
+    send_events(read, check);
+    send_events(read, builder);
   } catch (const YAML::Exception& error) {
-    const bool known = !error.mark.is_null();
-    const int line = known ? error.mark.line : 0;
-    const int column = known ? error.mark.column : 0;
-    fail_user(
-        "config", "{}: not valid YAML: {}{}", where(line + 1, column + 1), error.msg,
-        tab_indents(text, line) ? "; the line is indented with a tab, YAML wants spaces" : "");
+    mistakes.throw_if_any();  // what was found before may be why
+    mistakes.fail(lines.place(error.mark, where),
+                  fmt::format("not valid YAML: {}{}", error.msg,
+                              lines.tab_indents(error.mark)
+                                  ? "; the line is indented with a tab, YAML wants spaces"
+                                  : ""));
   }
   return builder.take_root();
 }

@@ -100,11 +100,11 @@ void ImageSource::open(const std::string& path) {
     fail_user("data", "{}: labels is [{}]; it must be [{}], one for each image", path,
               fmt::join(labels.shape, ", "), images.shape[0]);
   if (images.shape[0] == 0) fail_user("data", "{}: no images: N is 0", path);
-  Part part{MappedFile(path), header.data_begin + images.begin, num_samples(), images.shape[0]};
+  Part part{DataFile(path), header.data_begin + images.begin, num_samples(), images.shape[0]};
   const int64_t bytes = dtype_size(labels.dtype);
-  const std::byte* at = part.file.data() + header.data_begin + labels.begin;
-  for (int64_t i = 0; i < part.count; ++i, at += bytes) {
-    const int64_t label = read_integer(at, labels.dtype, path);
+  const auto stored = part.file.read(header.data_begin + labels.begin, part.count * bytes);
+  for (int64_t i = 0; i < part.count; ++i) {
+    const int64_t label = read_integer(stored.data() + i * bytes, labels.dtype, path);
     if (label < 0 || label >= options_.num_labels)
       fail_user("data", "{}: label {} of image {} is no class; labels are 0 to {} (num_labels {})",
                 path, label, i, options_.num_labels - 1, options_.num_labels);
@@ -121,12 +121,12 @@ std::vector<std::string> ImageSource::fingerprints() const {
   return all;
 }
 
-const std::byte* ImageSource::image(int64_t sample) const {
+void ImageSource::read_image(int64_t sample, std::span<std::byte> out) const {
   const auto next = std::upper_bound(parts_.begin(), parts_.end(), sample,
                                      [](int64_t s, const Part& part) { return s < part.first; });
   const Part& part = *(next - 1);
-  const auto [channels, height, width] = options_.shape;
-  return part.file.data() + part.images_begin + (sample - part.first) * channels * height * width;
+  const auto bytes = static_cast<int64_t>(out.size());
+  part.file.read(part.images_begin + (sample - part.first) * bytes, out);
 }
 
 MicroBatch ImageSource::load(std::span<const SampleSlot> rows, const LoadOptions& options) const {
@@ -135,6 +135,7 @@ MicroBatch ImageSource::load(std::span<const SampleSlot> rows, const LoadOptions
   MicroBatch batch{{}, at::empty({n, 1}, at::kLong), at::zeros({n, 1}, options.dtype), {}};
   batch.images = at::empty({n, channels, height, width}, options.dtype);
   const Philox random(options_.seed);
+  std::vector<std::byte> image(static_cast<size_t>(channels * height * width));
   for (int64_t row = 0; row < n; ++row) {
     const int64_t sample = rows[row].sample;
     if (sample < 0 || sample >= num_samples())
@@ -143,11 +144,12 @@ MicroBatch ImageSource::load(std::span<const SampleSlot> rows, const LoadOptions
         options_.flip && options.first_row &&
         (random.block(static_cast<uint64_t>(*options.first_row + row), stream_of("data.flip"))[0] &
          1) != 0;
+    read_image(sample, image);
     const at::Tensor out = batch.images[row];
     if (options.dtype == at::kDouble) {
-      normalise(image(sample), options_, flip, out.mutable_data_ptr<double>());
+      normalise(image.data(), options_, flip, out.mutable_data_ptr<double>());
     } else {
-      normalise(image(sample), options_, flip, out.mutable_data_ptr<float>());
+      normalise(image.data(), options_, flip, out.mutable_data_ptr<float>());
     }
     batch.targets[row].fill_(labels_[sample]);
     if (rows[row].counts) batch.weights[row].fill_(options.target_weight);

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "data/mapped_file.h"
+#include "data/data_file.h"
 #include "data/sample_source.h"
 
 namespace tessera {
@@ -23,7 +23,7 @@ struct ImageOptions {
 };
 
 // Classified images: safetensors files of `images` uint8 [N, C, H, W] and `labels` [N] of any
-// integer type, mapped; the files follow each other. A sample has one target, its label.
+// integer type; the files follow each other. A sample has one target, its label.
 class ImageSource : public SampleSource {
  public:
   // UserError that names file, value and rule for a file that is not such, images of another shape
@@ -39,14 +39,14 @@ class ImageSource : public SampleSource {
 
  private:
   struct Part {
-    MappedFile file;
+    DataFile file;
     int64_t images_begin;  // byte of the first image
     int64_t first;         // number of the first sample
     int64_t count;
   };
 
   void open(const std::string& path);
-  const std::byte* image(int64_t sample) const;
+  void read_image(int64_t sample, std::span<std::byte> out) const;
 
   ImageOptions options_;
   std::vector<Part> parts_;

@@ -4,14 +4,12 @@
 #include <utility>
 
 #include "base/error.h"
+#include "data/data_file.h"
 #include "data/fingerprint.h"
-#include "data/mapped_file.h"
 #include "data/megatron_layout.h"
 
 namespace tessera {
 namespace {
-
-using megatron::load;
 
 // Bytes of a token.
 int64_t token_size(TokenType type) {
@@ -64,26 +62,54 @@ TokenType checked_type(const std::string& path, uint8_t code) {
   return static_cast<TokenType>(code);
 }
 
-template <typename T>
-void widen(const std::byte* from, std::span<int64_t> out) {
-  for (size_t i = 0; i < out.size(); ++i)
-    out[i] = static_cast<int64_t>(load<T>(from + i * sizeof(T)));
+bool is_there(const std::string& path) {
+  std::error_code error;
+  return std::filesystem::exists(path, error);
 }
 
-void widen_tokens(TokenType type, const std::byte* from, std::span<int64_t> out) {
+// A data set is named by the path of its two files without the ending. What is often given instead
+// is told from a data set that is missing.
+const std::string& checked_prefix(const std::string& prefix) {
+  if (is_there(prefix + ".idx") || !is_there(prefix)) return prefix;
+  std::error_code error;
+  if (std::filesystem::is_directory(prefix, error))
+    fail_user("data",
+              "{} is a folder; a data set is named by the path of its .bin and .idx without the "
+              "ending, such as {}",
+              prefix, (std::filesystem::path(prefix) / "mine").string());
+  const std::filesystem::path path = prefix;
+  const std::string bare = (path.parent_path() / path.stem()).string();
+  if ((path.extension() == ".bin" || path.extension() == ".idx") && is_there(bare + ".idx"))
+    fail_user("data", "{} is one file of a data set, which is named without the ending: {}", prefix,
+              bare);
+  fail_user("data",
+            "{} is a file and no data set, which is a .bin and an .idx file, named without the "
+            "ending; text becomes one with `tessera data pack {} --out data/mine`",
+            prefix, prefix);
+}
+
+template <typename T>
+void widen(const DataFile& file, int64_t from, std::span<int64_t> out) {
+  std::vector<T> tokens(out.size());
+  file.read(from, std::as_writable_bytes(std::span(tokens)));
+  std::copy(tokens.begin(), tokens.end(), out.begin());
+}
+
+// out <- the tokens of .bin from byte `from` on.
+void widen_tokens(TokenType type, const DataFile& file, int64_t from, std::span<int64_t> out) {
   switch (type) {
     case TokenType::kU8:
-      return widen<uint8_t>(from, out);
+      return widen<uint8_t>(file, from, out);
     case TokenType::kI8:
-      return widen<int8_t>(from, out);
+      return widen<int8_t>(file, from, out);
     case TokenType::kI16:
-      return widen<int16_t>(from, out);
+      return widen<int16_t>(file, from, out);
     case TokenType::kU16:
-      return widen<uint16_t>(from, out);
+      return widen<uint16_t>(file, from, out);
     case TokenType::kI32:
-      return widen<int32_t>(from, out);
+      return widen<int32_t>(file, from, out);
     case TokenType::kI64:
-      return widen<int64_t>(from, out);
+      return widen<int64_t>(file, from, out);
   }
 }
 
@@ -94,8 +120,8 @@ void widen_tokens(TokenType type, const std::byte* from, std::span<int64_t> out)
 // enough to hold that many entries.
 struct IndexedDataset::Impl {
   std::string prefix;
-  MappedFile idx;
-  MappedFile bin;
+  DataFile idx;
+  DataFile bin;
   TokenType type{};
   int64_t sequences = 0;
   int64_t document_entries = 0;
@@ -106,21 +132,17 @@ struct IndexedDataset::Impl {
   std::vector<int64_t> first_token;
 
   explicit Impl(const std::string& data_prefix)
-      : prefix(data_prefix), idx(data_prefix + ".idx"), bin(data_prefix + ".bin") {
+      : prefix(checked_prefix(data_prefix)), idx(data_prefix + ".idx"), bin(data_prefix + ".bin") {
     read_header();
     check_documents();
     check_sequences();
   }
 
-  int64_t length(int64_t sequence) const {
-    return load<int32_t>(idx.data() + megatron::kHeaderBytes + 4 * sequence);
-  }
-  int64_t offset(int64_t sequence) const {
-    return load<int64_t>(idx.data() + megatron::kHeaderBytes + 4 * sequences + 8 * sequence);
-  }
-  int64_t document(int64_t entry) const {
-    return load<int64_t>(idx.data() + megatron::kHeaderBytes + 12 * sequences + 8 * entry);
-  }
+  int64_t length(int64_t sequence) const { return idx.load<int32_t>(lengths_at() + 4 * sequence); }
+  int64_t offset(int64_t sequence) const { return idx.load<int64_t>(offsets_at() + 8 * sequence); }
+  static int64_t lengths_at() { return megatron::kHeaderBytes; }
+  int64_t offsets_at() const { return megatron::kHeaderBytes + 4 * sequences; }
+  int64_t documents_at() const { return megatron::kHeaderBytes + 12 * sequences; }
 
   void read_header() {
     const std::string& path = idx.path();
@@ -128,21 +150,22 @@ struct IndexedDataset::Impl {
       fail_user("data", "{}: {} bytes are too few for an index; its header alone has {}", path,
                 idx.size(), megatron::kHeaderBytes);
     }
-    if (std::memcmp(idx.data(), megatron::kMagic.data(), megatron::kMagic.size()) != 0) {
+    const auto header = idx.read(0, megatron::kHeaderBytes);
+    if (std::memcmp(header.data(), megatron::kMagic.data(), megatron::kMagic.size()) != 0) {
       fail_user("data", "{}: the magic at byte 0 is not MMIDIDX; this is no Megatron index{}", path,
-                std::memcmp(idx.data(), "TNTIDX", 6) == 0
+                std::memcmp(header.data(), "TNTIDX", 6) == 0
                     ? " but one of its older layout: write it anew with Megatron's mmap data"
                     : "");
     }
-    const auto version = load<uint64_t>(idx.data() + megatron::kVersionAt);
+    const auto version = megatron::load<uint64_t>(header.data() + megatron::kVersionAt);
     if (version != megatron::kVersion) {
       fail_user("data", "{}: version {} at byte {}; only version {} is known", path, version,
                 megatron::kVersionAt, megatron::kVersion);
     }
-    type = checked_type(path, load<uint8_t>(idx.data() + megatron::kDtypeAt));
+    type = checked_type(path, megatron::load<uint8_t>(header.data() + megatron::kDtypeAt));
 
-    const auto s = load<uint64_t>(idx.data() + megatron::kSequencesAt);
-    const auto d = load<uint64_t>(idx.data() + megatron::kDocumentsAt);
+    const auto s = megatron::load<uint64_t>(header.data() + megatron::kSequencesAt);
+    const auto d = megatron::load<uint64_t>(header.data() + megatron::kDocumentsAt);
     // Compared by division: 34 + 12 S + 8 D of forged counts overflows.
     const auto body = static_cast<uint64_t>(idx.size() - megatron::kHeaderBytes);
     const bool fits = s <= body / 12 && d <= (body - 12 * s) / 8;
@@ -156,35 +179,45 @@ struct IndexedDataset::Impl {
     }
     sequences = static_cast<int64_t>(s);
     document_entries = static_cast<int64_t>(d);
-    const std::byte* modes = idx.data() + idx.size() - rest;
-    other_modes = std::count_if(modes, modes + rest, [](std::byte m) { return m != std::byte{0}; });
+    count_modes(static_cast<int64_t>(rest));
     if (bin.size() % token_size(type) != 0) {
       fail_user("data", "{}: {} bytes are not a multiple of the token size {}", bin.path(),
                 bin.size(), token_size(type));
     }
   }
 
+  // The last `count` bytes of the index, one a sequence; 0 stands for text.
+  void count_modes(int64_t count) {
+    DataColumn<uint8_t> modes(idx, idx.size() - count, count);
+    for (int64_t i = 0; i < count; ++i) other_modes += modes[i] != 0 ? 1 : 0;
+  }
+
   void check_documents() const {
-    if (document_entries == 0 || document(0) != 0) {
+    DataColumn<int64_t> documents(idx, documents_at(), document_entries);
+    if (document_entries == 0 || documents[0] != 0) {
       fail_user("data", "{}: the document array {}; it must start with 0", idx.path(),
-                document_entries == 0 ? "is empty" : fmt::format("starts with {}", document(0)));
+                document_entries == 0 ? "is empty" : fmt::format("starts with {}", documents[0]));
     }
-    for (int64_t i = 1; i < document_entries; ++i) {
-      if (document(i) < document(i - 1) || document(i) > sequences) {
+    for (int64_t i = 1, before = 0; i < document_entries; ++i) {
+      const int64_t document = documents[i];
+      if (document < before || document > sequences) {
         fail_user("data",
                   "{}: document array entry {} is {} after {}; entries must not fall and must "
                   "not pass the number of sequences, {}",
-                  idx.path(), i, document(i), document(i - 1), sequences);
+                  idx.path(), i, document, before, sequences);
       }
+      before = document;
     }
   }
 
   void check_sequences() {
     const int64_t size = token_size(type);
     bool back_to_back = true;
+    DataColumn<int32_t> lengths(idx, lengths_at(), sequences);
+    DataColumn<int64_t> offsets(idx, offsets_at(), sequences);
     for (int64_t i = 0; i < sequences; ++i) {
-      const int64_t n = length(i);
-      const int64_t at = offset(i);
+      const int64_t n = lengths[i];
+      const int64_t at = offsets[i];
       if (n < 0) fail_user("data", "{}: sequence {} has length {}", idx.path(), i, n);
       if (at < 0 || at % size != 0) {
         fail_user("data",
@@ -218,23 +251,29 @@ struct IndexedDataset::Impl {
 
   // Sequences in any order and with gaps, as after filtering or shuffling an index.
   void index_scattered_sequences() {
-    std::vector<int64_t> order;  // by offset; an empty sequence overlaps nothing
+    struct Place {
+      int64_t offset, length, sequence;
+    };
+    std::vector<Place> order;  // by offset; an empty sequence overlaps nothing
+    first_token.resize(static_cast<size_t>(sequences) + 1, 0);
+    DataColumn<int32_t> lengths(idx, lengths_at(), sequences);
+    DataColumn<int64_t> offsets(idx, offsets_at(), sequences);
     for (int64_t i = 0; i < sequences; ++i) {
-      if (length(i) > 0) order.push_back(i);
+      const int64_t n = lengths[i];
+      first_token[i + 1] = first_token[i] + n;
+      if (n > 0) order.push_back({offsets[i], n, i});
     }
     std::sort(order.begin(), order.end(),
-              [&](int64_t a, int64_t b) { return offset(a) < offset(b); });
+              [](const Place& a, const Place& b) { return a.offset < b.offset; });
     for (size_t i = 1; i < order.size(); ++i) {
-      const int64_t end = offset(order[i - 1]) + length(order[i - 1]) * token_size(type);
-      if (offset(order[i]) < end) {
+      const int64_t end = order[i - 1].offset + order[i - 1].length * token_size(type);
+      if (order[i].offset < end) {
         fail_user("data",
                   "{}: sequences {} and {} overlap: one ends at byte {} of .bin, the other starts "
                   "at {}",
-                  idx.path(), order[i - 1], order[i], end, offset(order[i]));
+                  idx.path(), order[i - 1].sequence, order[i].sequence, end, order[i].offset);
       }
     }
-    first_token.resize(static_cast<size_t>(sequences) + 1, 0);
-    for (int64_t i = 0; i < sequences; ++i) first_token[i + 1] = first_token[i] + length(i);
   }
 
   void check_sequence(int64_t sequence) const {
@@ -249,13 +288,13 @@ struct IndexedDataset::Impl {
            count, tokens);
     }
     const int64_t size = token_size(type);
-    if (first_token.empty()) return widen_tokens(type, bin.data() + begin * size, out);
+    if (first_token.empty()) return widen_tokens(type, bin, begin * size, out);
     auto next = std::upper_bound(first_token.begin(), first_token.end(), begin);
     auto sequence = static_cast<int64_t>(next - first_token.begin()) - 1;
     while (!out.empty()) {
       const int64_t inside = begin - first_token[sequence];
       const int64_t n = std::min(length(sequence) - inside, static_cast<int64_t>(out.size()));
-      widen_tokens(type, bin.data() + offset(sequence) + inside * size, out.first(n));
+      widen_tokens(type, bin, offset(sequence) + inside * size, out.first(n));
       out = out.subspan(n);
       begin += n;
       ++sequence;

@@ -12,7 +12,7 @@ namespace tessera {
 // Element type codes of Megatron's .idx.
 enum class TokenType : uint8_t { kU8 = 1, kI8 = 2, kI16 = 3, kI32 = 4, kI64 = 5, kU16 = 8 };
 
-// A PREFIX.bin / PREFIX.idx pair in Megatron's layout, mapped read-only, as one stream of tokens:
+// A PREFIX.bin / PREFIX.idx pair in Megatron's layout, read by position, as one stream of tokens:
 // all sequences in order. The modes of multimodal data are read and change nothing. UserError that
 // names file, offset and numbers for a wrong magic, version, dtype (floats included), counts or
 // offsets that do not fit the files, or an empty file.

@@ -17,7 +17,7 @@
 //                                                        text
 namespace tessera::megatron {
 
-static_assert(std::endian::native == std::endian::little, "files are mapped as they are");
+static_assert(std::endian::native == std::endian::little, "files are read as they are");
 
 inline constexpr std::string_view kMagic{"MMIDIDX\0\0", 9};
 inline constexpr uint64_t kVersion = 1;

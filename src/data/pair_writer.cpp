@@ -12,6 +12,8 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/system_error.h"
+#include "base/unfinished.h"
 #include "data/megatron_layout.h"
 
 namespace tessera {
@@ -29,22 +31,23 @@ fs::path with_ending(const fs::path& prefix, const std::string& ending) {
 
 PairWriter::PairWriter(const fs::path& prefix)
     : bin_path_(with_ending(prefix, ".bin")), idx_path_(with_ending(prefix, ".idx")) {
-  const std::string temporary = ".partial-" + std::to_string(::getpid());
-  bin_temporary_ = with_ending(bin_path_, temporary);
-  idx_temporary_ = with_ending(idx_path_, temporary);
-  const fs::path folder = folder_of(prefix);
+  bin_temporary_ = unfinished_name(bin_path_);
+  idx_temporary_ = unfinished_name(idx_path_);
   std::error_code error;
+  const fs::path folder = folder_of(prefix);
   fs::create_directories(folder, error);
   if (error)
     fail_user("data", "cannot make the folder {}: {}; choose another output prefix",
               folder.string(), error.message());
+  for (const fs::path& path : {bin_path_, idx_path_}) remove_unfinished_files(path);
   bin_ = open(bin_temporary_);
   idx_ = open(idx_temporary_);
+  for (const Stream* file : {&bin_, &idx_}) lock_unfinished(::fileno(file->get()));
   // The scratch files have no name: they vanish with the writer, whatever happens.
   const auto scratch = [&](const std::string& ending) {
     const fs::path path = with_ending(idx_temporary_, ending);
     Stream file = open(path);
-    fs::remove(path);
+    ::unlink(path.c_str());
     return file;
   };
   lengths_ = scratch(".lengths");
@@ -133,9 +136,10 @@ void PairWriter::write_index() {
 }
 
 void PairWriter::sync(Stream file) const {
-  const bool written = std::fflush(file.get()) == 0 && ::fsync(::fileno(file.get())) == 0;
+  const bool written = std::fflush(file.get()) == 0 &&
+                       (::fsync(::fileno(file.get())) == 0 || is_sync_unsupported(errno));
   const int error = errno;
-  if (!written) fail("data", "writing {} failed: {}", bin_path_.string(), std::strerror(error));
+  if (!written) fail("data", "writing {} failed: {}", bin_path_.string(), reason_of(error));
 }
 
 void PairWriter::finish() {

@@ -98,7 +98,7 @@ void adam(const at::Tensor& master, const at::Tensor& grad, const at::Tensor& ex
     fail("kernels", "adam: step is {}; it counts from 1, for the bias correction", scalars.step);
   }
   if (master.is_cuda()) return cuda::adam(master, grad, exp_avg, exp_avg_sq, scalars, grad_scalars);
-  const auto kernel = HWY_DYNAMIC_DISPATCH(adam_target);
+  const auto kernel = TESSERA_DISPATCH(adam_target);
   const bool halves = exp_avg.scalar_type() == at::kBFloat16;
   void* p = master.data_ptr();
   const void* g = grad.const_data_ptr();

@@ -173,7 +173,7 @@ HWY_EXPORT(softmax_backward_target);
 void attention_softmax(const at::Tensor& scores, const AttentionRows& rows, const DropoutRate& rate,
                        const at::Tensor& logsumexp) {
   check_rows("attention_softmax", scores, rows, {{"logsumexp", logsumexp}});
-  const auto kernel = HWY_DYNAMIC_DISPATCH(softmax_target);
+  const auto kernel = TESSERA_DISPATCH(softmax_target);
   void* s = scores.data_ptr();
   void* l = logsumexp.data_ptr();
   for_ranges(scores.size(0), grain_rows(scores.size(1)), [&](int64_t begin, int64_t end) {
@@ -189,7 +189,7 @@ void attention_softmax_backward(const at::Tensor& scores, const at::Tensor& grad
   check_contiguous_cpu(kName, {{"grad", grad}});
   check_shape(kName, {"grad", grad}, scores.sizes());
   check_dtype(kName, {"grad", grad}, scores.scalar_type());
-  const auto kernel = HWY_DYNAMIC_DISPATCH(softmax_backward_target);
+  const auto kernel = TESSERA_DISPATCH(softmax_backward_target);
   void* s = scores.data_ptr();
   void* g = grad.data_ptr();
   for_ranges(scores.size(0), grain_rows(scores.size(1)), [&](int64_t begin, int64_t end) {

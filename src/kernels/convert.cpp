@@ -107,13 +107,13 @@ HWY_EXPORT(add_into_target);
 void convert(const at::Tensor& dst, const at::Tensor& src) {
   check_flat("convert", dst, src);
   if (dst.is_cuda()) return cuda::convert(dst, src);
-  run_flat(HWY_DYNAMIC_DISPATCH(convert_target), dst, src);
+  run_flat(TESSERA_DISPATCH(convert_target), dst, src);
 }
 
 void add_into(const at::Tensor& dst, const at::Tensor& src) {
   check_flat("add_into", dst, src);
   if (dst.is_cuda()) return cuda::add_into(dst, src);
-  run_flat(HWY_DYNAMIC_DISPATCH(add_into_target), dst, src);
+  run_flat(TESSERA_DISPATCH(add_into_target), dst, src);
 }
 
 }  // namespace tessera::kernels

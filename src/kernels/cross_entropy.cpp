@@ -168,7 +168,7 @@ HWY_EXPORT(gradient_target);
 void cross_entropy_max(const at::Tensor& logits, const at::Tensor& row_max) {
   check_rows("cross_entropy_max", logits, {{"row_max", row_max}}, {});
   if (logits.is_cuda()) return cuda::cross_entropy_max(logits, row_max);
-  const auto kernel = HWY_DYNAMIC_DISPATCH(max_target);
+  const auto kernel = TESSERA_DISPATCH(max_target);
   for_ranges(logits.size(0), grain_rows(logits.size(1)), [&](int64_t begin, int64_t end) {
     kernel(logits.scalar_type(), logits.const_data_ptr(), row_max.data_ptr(), logits.size(1), begin,
            end);
@@ -184,7 +184,7 @@ void cross_entropy_sums(const at::Tensor& logits, const at::Tensor& row_max,
              {{"row_max", row_max}, {"sum_exp", sum_exp}, {"target_logit", target_logit}}, targets);
   if (logits.is_cuda())
     return cuda::cross_entropy_sums(logits, row_max, targets, vocab_start, sum_exp, target_logit);
-  const auto kernel = HWY_DYNAMIC_DISPATCH(sums_target);
+  const auto kernel = TESSERA_DISPATCH(sums_target);
   for_ranges(logits.size(0), grain_rows(logits.size(1)), [&](int64_t begin, int64_t end) {
     kernel(logits.scalar_type(), logits.const_data_ptr(), row_max.const_data_ptr(),
            targets.const_data_ptr<int64_t>(), vocab_start, sum_exp.data_ptr(),
@@ -201,7 +201,7 @@ void cross_entropy_gradient(const at::Tensor& logits, const at::Tensor& row_max,
              targets);
   if (logits.is_cuda())
     return cuda::cross_entropy_gradient(logits, row_max, sum_exp, targets, vocab_start, weight);
-  const auto kernel = HWY_DYNAMIC_DISPATCH(gradient_target);
+  const auto kernel = TESSERA_DISPATCH(gradient_target);
   for_ranges(logits.size(0), grain_rows(logits.size(1)), [&](int64_t begin, int64_t end) {
     kernel(logits.scalar_type(), logits.data_ptr(), row_max.const_data_ptr(),
            sum_exp.const_data_ptr(), targets.const_data_ptr<int64_t>(), vocab_start,

@@ -87,7 +87,7 @@ void dropout(const at::Tensor& x, const DropoutTokens& tokens, const DropoutRate
          first, first + n, rows.numel(), positions);
   if (first_column < 0)
     fail("kernels", "dropout: first_column {}; columns count from 0", first_column);
-  const auto kernel = HWY_DYNAMIC_DISPATCH(dropout_target);
+  const auto kernel = TESSERA_DISPATCH(dropout_target);
   const void* in = x.const_data_ptr();
   void* out = y.data_ptr();
   const int64_t* row_ids = rows.const_data_ptr<int64_t>();

@@ -231,7 +231,7 @@ void rms_norm_forward(const at::Tensor& x, const at::Tensor& residual_in, const 
   if (x.is_cuda())
     return cuda::rms_norm_forward(x, residual_in, weight, eps, y, rstd, residual_out);
   void* const sum = residual_in.defined() ? residual_out.data_ptr() : nullptr;
-  const auto kernel = HWY_DYNAMIC_DISPATCH(forward_target);
+  const auto kernel = TESSERA_DISPATCH(forward_target);
   const void* residual = data_or_null(residual_in);
   for_ranges(x.size(0), grain_rows(x.size(1)), [&](int64_t begin, int64_t end) {
     kernel(x.scalar_type(), x.const_data_ptr(), residual, weight.scalar_type(),
@@ -245,7 +245,7 @@ void rms_norm_apply(const at::Tensor& x, const at::Tensor& weight, const at::Ten
   check_rows(kName, x, weight, rstd);
   check_like(kName, x, {{"y", y}});
   if (x.is_cuda()) return cuda::rms_norm_apply(x, weight, rstd, y);
-  const auto kernel = HWY_DYNAMIC_DISPATCH(apply_target);
+  const auto kernel = TESSERA_DISPATCH(apply_target);
   for_ranges(x.size(0), grain_rows(x.size(1)), [&](int64_t begin, int64_t end) {
     kernel(x.scalar_type(), x.const_data_ptr(), weight.scalar_type(), weight.const_data_ptr(),
            rstd.const_data_ptr(), y.data_ptr(), x.size(1), begin, end);
@@ -267,7 +267,7 @@ void rms_norm_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tens
   const int64_t per_block = rows_per_block(rows);
   const int64_t blocks = (rows + per_block - 1) / per_block;
   const at::Tensor partial = at::zeros({blocks, width}, rstd.options());
-  const auto kernel = HWY_DYNAMIC_DISPATCH(backward_target);
+  const auto kernel = TESSERA_DISPATCH(backward_target);
   const void* residual = data_or_null(dresidual);
   for_ranges(blocks, 1, [&](int64_t first, int64_t last) {
     for (int64_t b = first; b < last; ++b) {
@@ -278,7 +278,7 @@ void rms_norm_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tens
     }
   });
   if (!dweight.defined()) return;
-  HWY_DYNAMIC_DISPATCH(add_partials_target)
+  TESSERA_DISPATCH(add_partials_target)
   (dweight.scalar_type(), partial.const_data_ptr(), blocks, dweight.data_ptr(), width);
 }
 

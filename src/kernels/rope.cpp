@@ -117,7 +117,7 @@ void rope_in_place(const at::Tensor& x, int64_t heads, int64_t head_dim, const a
   }
   if (x.is_cuda()) return cuda::rope_in_place(x, heads, head_dim, cos, sin, inverse);
   const RopeShape shape{x.size(1), heads, head_dim / 2, cos.size(0)};
-  const auto kernel = HWY_DYNAMIC_DISPATCH(rope_target);
+  const auto kernel = TESSERA_DISPATCH(rope_target);
   void* data = x.data_ptr();
   const void* c = cos.const_data_ptr();
   const void* s = sin.const_data_ptr();

@@ -100,7 +100,7 @@ void sgd(const at::Tensor& master, const at::Tensor& grad, const at::Tensor& mom
     b = momentum_buffer.data_ptr();
     halves = momentum_buffer.scalar_type() == at::kBFloat16;
   }
-  const auto kernel = HWY_DYNAMIC_DISPATCH(sgd_target);
+  const auto kernel = TESSERA_DISPATCH(sgd_target);
   void* p = master.data_ptr();
   const void* g = grad.const_data_ptr();
   for_ranges(master.numel(), kGrainElements, [&](int64_t begin, int64_t end) {

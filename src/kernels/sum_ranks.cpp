@@ -88,7 +88,7 @@ void sum_ranks(void* out, at::ScalarType out_dtype, const void* const* src,
                at::ScalarType src_dtype, int count, int64_t numel) {
   if (count < 1) fail("kernels", "sum_ranks: count is {}; it must be at least 1", count);
   check_sum_dtypes("sum_ranks", out_dtype, src_dtype);
-  const auto kernel = HWY_DYNAMIC_DISPATCH(sum_ranks_target);
+  const auto kernel = TESSERA_DISPATCH(sum_ranks_target);
   for_ranges(numel, kGrainElements, [&](int64_t begin, int64_t end) {
     kernel(out, out_dtype, src, src_dtype, count, begin, end);
   });

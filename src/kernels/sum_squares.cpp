@@ -79,7 +79,7 @@ double sum_squares(const at::Tensor& x) {
   if (x.is_cuda()) return cuda::sum_squares(x).item<double>();
   const int64_t numel = x.numel();
   std::vector<double> sums(static_cast<size_t>((numel + kBlock - 1) / kBlock));
-  const auto kernel = HWY_DYNAMIC_DISPATCH(sum_squares_target);
+  const auto kernel = TESSERA_DISPATCH(sum_squares_target);
   const auto dtype = x.scalar_type();
   const void* data = x.const_data_ptr();
   for_ranges(static_cast<int64_t>(sums.size()), 1, [&](int64_t begin, int64_t end) {

@@ -98,7 +98,7 @@ void swiglu_forward(const at::Tensor& gate_up, const at::Tensor& out) {
   check_shape("swiglu_forward", {"gate_up", gate_up}, {rows, 2 * width});
   check_dtype("swiglu_forward", {"out", out}, gate_up.scalar_type());
   if (out.is_cuda()) return cuda::swiglu_forward(gate_up, out);
-  const auto kernel = HWY_DYNAMIC_DISPATCH(swiglu_forward_target);
+  const auto kernel = TESSERA_DISPATCH(swiglu_forward_target);
   const void* in = gate_up.const_data_ptr();
   void* o = out.data_ptr();
   for_ranges(rows, grain_rows(width), [&](int64_t begin, int64_t end) {
@@ -117,7 +117,7 @@ void swiglu_backward(const at::Tensor& dout, const at::Tensor& gate_up,
     check_dtype("swiglu_backward", argument, dout.scalar_type());
   }
   if (dout.is_cuda()) return cuda::swiglu_backward(dout, gate_up, dgate_up);
-  const auto kernel = HWY_DYNAMIC_DISPATCH(swiglu_backward_target);
+  const auto kernel = TESSERA_DISPATCH(swiglu_backward_target);
   const void* dy = dout.const_data_ptr();
   const void* in = gate_up.const_data_ptr();
   void* din = dgate_up.data_ptr();

@@ -1,9 +1,20 @@
 #pragma once
 
-// Which instruction sets the kernels are compiled for: AVX-512, AVX2 with FMA, and the compiler's
-// baseline. Each one multiplies the build time, and machines between these are older than 2013.
-// Include before hwy/foreach_target.h.
+// Which instruction sets the kernels are compiled for: AVX-512, AVX2 with FMA, SSE4 and plain C++.
+// Each one multiplies the build time; SSE4 serves processors before 2013 and tests (SSSE3 is older
+// still, and AVX3_DL brings nothing that the kernels use). Include before hwy/foreach_target.h.
+
+// Plain C++ also where the compiler was told to assume more (-march=native): TESSERA_CPU=scalar
+// asks for it.
+#define HWY_COMPILE_ALL_ATTAINABLE
 #include <hwy/detect_targets.h>
 
+#include "kernels/cpu_target.h"
+
 #undef HWY_DISABLED_TARGETS
-#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3_DL)
+#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_AVX3_DL)
+
+// The function of the instruction set that this process uses. Every kernel is chosen here, so none
+// runs before TESSERA_CPU has been looked at.
+#define TESSERA_DISPATCH(function) \
+  (static_cast<void>(::tessera::kernels::cpu_target()), HWY_DYNAMIC_DISPATCH(function))

@@ -21,7 +21,11 @@ Activation activation_of(const HfConfig& hf, const char* key, const std::string&
 
 Activation read_hf_activation(const HfConfig& hf, const char* key, Activation otherwise) {
   const std::string name = hf.text_or(key, activation_name(otherwise));
-  return activation_of(hf, key, name == "gelu_pytorch_tanh" ? "gelu_new" : name);
+  const std::vector<std::string> by_tanh = {"gelu_pytorch_tanh", "gelu_python_tanh", "gelu_fast",
+                                            "gelu_accurate"};
+  if (std::find(by_tanh.begin(), by_tanh.end(), name) != by_tanh.end())
+    return Activation::kGeluTanh;
+  return name == "gelu_python" ? Activation::kGelu : activation_of(hf, key, name);
 }
 
 }  // namespace tessera

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include "base/divisors.h"
-#include "base/error.h"
 #include "base/field_kinds.h"
 #include "models/hf_rope.h"
 #include "models/llama.h"
@@ -145,6 +144,15 @@ Field DecoderModel::sliding_window_field() {
           {}};
 }
 
+Field DecoderModel::attention_bias_field() {
+  return {"attention_bias",
+          FlagValue{&config.attention_bias},
+          false,
+          kMathematics,
+          "Queries, keys, values and attention's output have a bias.",
+          {}};
+}
+
 nlohmann::json DecoderModel::sliding_window_json() const {
   return config.sliding_window ? nlohmann::json(config.sliding_window) : nlohmann::json();
 }
@@ -167,31 +175,34 @@ void DecoderModel::complete() {
     config.given_head_dim = 0;  // one spelling of the same
 }
 
-void DecoderModel::check(int64_t) const {
+void DecoderModel::check(int64_t, RuleReport& report) const {
   const LlamaConfig& c = config;
   const auto good = [&] {
     return divisors(c.hidden_size, [&](int64_t h) { return c.hidden_size / h % 2 == 0; });
   };
   if (c.given_head_dim == 0 && c.hidden_size % c.num_attention_heads != 0)
-    fail_user("config",
-              "model.num_attention_heads: {}; must divide model.hidden_size {} into heads of even "
-              "width, or model.head_dim must be given; these would: {}",
-              c.num_attention_heads, c.hidden_size, good());
-  if (c.given_head_dim % 2 != 0)
-    fail_user("config",
-              "model.head_dim: {}; heads are rotated in pairs, so the width must be even; {} works",
-              c.given_head_dim, c.given_head_dim + 1);
-  if (c.head_dim() % 2 != 0)
-    fail_user("config",
-              "model.num_attention_heads: {}; heads of width {} / {} = {} cannot be rotated in "
-              "pairs, the width must be even; these would do: {}",
-              c.num_attention_heads, c.hidden_size, c.num_attention_heads, c.head_dim(), good());
+    report.broken(
+        {"model.num_attention_heads", "model.hidden_size"},
+        "model.num_attention_heads: {}; must divide model.hidden_size {} into heads of even "
+        "width, or model.head_dim must be given; these would: {}",
+        c.num_attention_heads, c.hidden_size, good());
+  else if (c.given_head_dim % 2 != 0)
+    report.broken(
+        {"model.head_dim"},
+        "model.head_dim: {}; heads are rotated in pairs, so the width must be even; {} works",
+        c.given_head_dim, c.given_head_dim + 1);
+  else if (c.head_dim() % 2 != 0)
+    report.broken({"model.num_attention_heads", "model.hidden_size"},
+                  "model.num_attention_heads: {}; heads of width {} / {} = {} cannot be rotated in "
+                  "pairs, the width must be even; these would do: {}",
+                  c.num_attention_heads, c.hidden_size, c.num_attention_heads, c.head_dim(),
+                  good());
   if (c.num_attention_heads % c.num_key_value_heads != 0)
-    fail_user("config",
-              "model.num_key_value_heads: {}; must divide model.num_attention_heads {}; these "
-              "would: {}",
-              c.num_key_value_heads, c.num_attention_heads, divisors(c.num_attention_heads));
-  check_rope_scaling(c.rope_scaling);
+    report.broken({"model.num_key_value_heads", "model.num_attention_heads"},
+                  "model.num_key_value_heads: {}; must divide model.num_attention_heads {}; these "
+                  "would: {}",
+                  c.num_key_value_heads, c.num_attention_heads, divisors(c.num_attention_heads));
+  check_rope_scaling(c.rope_scaling, report);
 }
 
 std::string DecoderModel::why_not_tp(int64_t tp) const {
@@ -220,10 +231,18 @@ void DecoderModel::read_hf_config(const HfConfig& hf) {
   c.intermediate_size = hf.size("intermediate_size");
   c.num_hidden_layers = hf.size("num_hidden_layers");
   c.num_attention_heads = hf.size("num_attention_heads");
-  c.num_key_value_heads = hf.size_or("num_key_value_heads", default_kv_heads());
+  // null: as many as query heads, whatever the class takes where the key is left out.
+  const bool null_kv_heads =
+      hf.json().contains("num_key_value_heads") && !hf.has("num_key_value_heads");
+  c.num_key_value_heads =
+      null_kv_heads ? c.num_attention_heads : hf.size_or("num_key_value_heads", default_kv_heads());
   c.given_head_dim = hf.has("head_dim") ? hf.size("head_dim") : 0;
   c.vocab_size = hf.size("vocab_size");
-  hf.require("hidden_act", "silu");
+  const std::string activation = hf.text_or("hidden_act", "silu");
+  if (activation != "silu" && activation != "swish")
+    hf.refuse("hidden_act", activation, "only \"silu\", also called \"swish\", is supported");
+  if (hf.flag_or("mlp_bias", false))
+    hf.refuse("mlp_bias", true, "feed-forward layers with a bias are not supported");
   hf.require("partial_rotary_factor", 1);
   hf.require("is_causal", true);
   read_hf_rope(hf, c.rope_theta, c.rope_scaling);
@@ -231,7 +250,7 @@ void DecoderModel::read_hf_config(const HfConfig& hf) {
   c.rms_norm_eps = hf.number_or("rms_norm_eps", 1.0e-6);
   c.initializer_range = hf.number_or("initializer_range", 0.02);
   c.tie_word_embeddings = hf.flag_or("tie_word_embeddings", false);
-  c.attention_dropout = hf.rate_or("attention_dropout", 0.0);
+  c.attention_dropout = hf.has("attention_dropout") ? hf.rate_or("attention_dropout", 0.0) : 0.0;
   read_own(hf);
   complete();
 }
@@ -260,9 +279,21 @@ nlohmann::json DecoderModel::hf_config(int64_t seq_len) const {
   return json;
 }
 
+nlohmann::json DecoderModel::hf_defaults() const {
+  nlohmann::json defaults = {{"max_position_embeddings", default_max_positions()},
+                             {"use_cache", true}};
+  // An id outside of the vocabulary is no token of this model's.
+  const nlohmann::json ids = default_token_ids();
+  for (const auto& [key, id] : ids.items())
+    defaults[key] = id.is_null() || id < config.vocab_size ? id : nlohmann::json();
+  return defaults;
+}
+
 HfTensors DecoderModel::hf_tensors() const {
   HfTensors tensors;
   tensors.architecture = architecture();
+  tensors.base_prefix = "model.";
+  tensors.head = "lm_head.weight";
   if (config.tie_word_embeddings) tensors.tied = {"lm_head.weight", "model.embed_tokens.weight"};
   tensors.ignored = {"rotary_emb.inv_freq"};
   return tensors;

@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include "base/divisors.h"
-#include "base/error.h"
 #include "base/field_kinds.h"
 #include "models/activation_names.h"
 #include "models/gpt2.h"
@@ -22,7 +21,7 @@ class Gpt2Model : public Model {
   }
 
   std::vector<Field> fields() override;
-  void check(int64_t seq_len) const override;
+  void check(int64_t seq_len, RuleReport& report) const override;
   std::string why_not_tp(int64_t tp) const override;
   std::vector<std::unique_ptr<Stage>> make_stages(int64_t seq_len, Mesh& mesh,
                                                   const ModelOptions& options) const override {
@@ -30,6 +29,7 @@ class Gpt2Model : public Model {
   }
   void read_hf_config(const HfConfig& hf) override;
   nlohmann::json hf_config(int64_t seq_len) const override;
+  nlohmann::json hf_defaults() const override;
   HfTensors hf_tensors() const override;
 
  private:
@@ -120,17 +120,17 @@ std::vector<Field> Gpt2Model::fields() {
   };
 }
 
-void Gpt2Model::check(int64_t seq_len) const {
+void Gpt2Model::check(int64_t seq_len, RuleReport& report) const {
   if (c_.n_embd % c_.n_head != 0 || c_.head_dim() % 2 != 0)
-    fail_user(
-        "config",
+    report.broken(
+        {"model.n_head", "model.n_embd"},
         "model.n_head: {}; must divide model.n_embd {} into heads of even width; these would: "
         "{}",
         c_.n_head, c_.n_embd,
         divisors(c_.n_embd, [&](int64_t h) { return c_.n_embd / h % 2 == 0; }));
   if (seq_len > c_.n_positions)
-    fail_user(
-        "config",
+    report.broken(
+        {"data.seq_len", "model.n_positions"},
         "data.seq_len: {}; the model has {} learned positions (model.n_positions); shorten the "
         "sequence, or raise n_positions for a new model",
         seq_len, c_.n_positions);
@@ -147,7 +147,7 @@ void Gpt2Model::read_hf_config(const HfConfig& hf) {
   c_.n_embd = hf.size("n_embd");
   c_.n_layer = hf.size("n_layer");
   c_.n_head = hf.size("n_head");
-  c_.n_inner = hf.size_or("n_inner", 0);
+  c_.n_inner = hf.has("n_inner") ? hf.size("n_inner") : 0;
   if (c_.n_inner == 4 * c_.n_embd) c_.n_inner = 0;
   c_.n_positions = hf.size_or("n_positions", 1024);
   c_.vocab_size = hf.size("vocab_size");
@@ -192,12 +192,19 @@ nlohmann::json Gpt2Model::hf_config(int64_t) const {
           {"eos_token_id", nullptr}};
 }
 
+nlohmann::json Gpt2Model::hf_defaults() const {
+  const nlohmann::json end = c_.vocab_size > 50256 ? nlohmann::json(50256) : nlohmann::json();
+  return {
+      {"use_cache", true}, {"bos_token_id", end}, {"eos_token_id", end}, {"pad_token_id", nullptr}};
+}
+
 // Its files hold matrices as [in, out] (Conv1D of transformers), and q, k and v in one.
 HfTensors Gpt2Model::hf_tensors() const {
   HfTensors names;
   names.architecture = "GPT2LMHeadModel";
   if (c_.tie_word_embeddings) names.tied = {"lm_head.weight", "transformer.wte.weight"};
-  names.optional_prefix = "transformer.";
+  names.base_prefix = "transformer.";
+  names.head = "lm_head.weight";
   names.ignored = {".attn.bias", ".attn.masked_bias"};
   for (int64_t i = 0; i < c_.n_layer; ++i) {
     const std::string block = fmt::format("transformer.h.{}.", i);

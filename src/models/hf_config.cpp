@@ -27,9 +27,15 @@ int64_t HfConfig::size(const char* key) const {
   return value.get<int64_t>();
 }
 
+int64_t HfConfig::size_or(const char* key, int64_t otherwise) const {
+  if (!json_.contains(key)) return otherwise;
+  if (!has(key)) refuse(key, nullptr, "must be an integer, or be left out");
+  return size(key);
+}
+
 double HfConfig::number_or(const char* key, double otherwise) const {
-  if (!has(key)) return otherwise;
-  if (!json_[key].is_number()) refuse(key, json_[key], "must be a number");
+  if (!json_.contains(key)) return otherwise;
+  if (!json_[key].is_number()) refuse(key, json_[key], "must be a number, or be left out");
   return json_[key].get<double>();
 }
 
@@ -40,14 +46,14 @@ double HfConfig::rate_or(const char* key, double otherwise) const {
 }
 
 bool HfConfig::flag_or(const char* key, bool otherwise) const {
-  if (!has(key)) return otherwise;
-  if (!json_[key].is_boolean()) refuse(key, json_[key], "must be true or false");
+  if (!json_.contains(key)) return otherwise;
+  if (!json_[key].is_boolean()) refuse(key, json_[key], "must be true or false, or be left out");
   return json_[key].get<bool>();
 }
 
 std::string HfConfig::text_or(const char* key, const std::string& otherwise) const {
-  if (!has(key)) return otherwise;
-  if (!json_[key].is_string()) refuse(key, json_[key], "must be a text");
+  if (!json_.contains(key)) return otherwise;
+  if (!json_[key].is_string()) refuse(key, json_[key], "must be a text, or be left out");
   return json_[key].get<std::string>();
 }
 

@@ -28,10 +28,14 @@ class SpecFactory {
     return {std::move(name), {out, in}, placement, normal_, /*decay=*/true};
   }
   ParameterSpec norm(std::string name, int64_t size) const {
+    return whole(std::move(name), size, 1.0);
+  }
+  // A vector that every rank has, whose elements start at `value`.
+  ParameterSpec whole(std::string name, int64_t size, double value) const {
     return {.name = std::move(name),
             .shape = {size},
             .tp = Placement::replicate(),
-            .init = Initializer::constant(1.0),
+            .init = Initializer::constant(value),
             .decay = false,
             .partial_gradient = sequence_parallel_};
   }
@@ -86,11 +90,14 @@ class BlockStage : public Stage {
         qkv_proj_(table_.add_pack(
             {matrix("self_attn.q_proj", c.num_attention_heads * c.head_dim(), c.hidden_size, kRows),
              kv_matrix("self_attn.k_proj"), kv_matrix("self_attn.v_proj")})),
-        qkv_bias_(c.qkv_bias ? &add_qkv_bias() : nullptr),
+        qkv_bias_(c.qkv_bias || c.attention_bias ? &add_qkv_bias() : nullptr),
         q_norm_(c.qk_norm ? &table_.add(head_norm("self_attn.q_norm")) : nullptr),
         k_norm_(c.qk_norm ? &table_.add(head_norm("self_attn.k_norm")) : nullptr),
         o_proj_(table_.add(matrix("self_attn.o_proj", c.hidden_size,
                                   c.num_attention_heads * c.head_dim(), kColumns))),
+        o_bias_(c.attention_bias ? &table_.add(spec_.whole(prefix_ + "self_attn.o_proj.bias",
+                                                           c.hidden_size, 0.0))
+                                 : nullptr),
         post_attention_layernorm_(
             table_.add(spec_.norm(prefix_ + "post_attention_layernorm.weight", c.hidden_size))),
         gate_up_proj_(
@@ -105,7 +112,8 @@ class BlockStage : public Stage {
     at::Tensor out = attend(column_parallel_linear(y, weight_of(qkv_proj_), tp_, or_kept(make_y),
                                                    qkv_bias_ ? weight_of(*qkv_bias_) : Weight()),
                             batch);
-    out = row_parallel_linear(out, weight_of(o_proj_), tp_);
+    out = row_parallel_linear(out, weight_of(o_proj_), tp_, {},
+                              o_bias_ ? weight_of(*o_bias_) : Weight());
     out = dropout(out, o_dropout_, batch.rows, tp_);
     const auto [x2, y2, make_y2] = add_rms_norm(x, out, weight_of(post_attention_layernorm_), eps);
     const at::Tensor gate_up =
@@ -181,6 +189,7 @@ class BlockStage : public Stage {
   Parameter* const q_norm_;        // null: none
   Parameter* const k_norm_;
   Parameter& o_proj_;
+  Parameter* const o_bias_;  // null: none
   Parameter& post_attention_layernorm_;
   ParameterPack& gate_up_proj_;
   Parameter& down_proj_;

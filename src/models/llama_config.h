@@ -22,7 +22,8 @@ struct LlamaConfig {
   bool tie_word_embeddings = false;
   double initializer_range = 0.02;
   double attention_dropout = 0.0;  // of attention probabilities
-  bool qkv_bias = false;           // biases of q, k and v
+  bool qkv_bias = false;           // biases of q, k and v, whatever attention_bias says
+  bool attention_bias = false;     // biases of q, k, v and o
   bool qk_norm = false;            // RMSNorm of each head of q and k
   int64_t sliding_window = 0;      // keys that a query sees, itself included; 0: all before it
   // Not Hugging Face's: of what a block's two layers add to the residual stream, and of embeddings.

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/field.h"
+#include "base/rule_report.h"
 #include "checkpoint/hf_tensors.h"
 #include "models/hf_config.h"
 #include "models/model_input.h"
@@ -34,8 +35,9 @@ class Model {
   virtual std::vector<Field> fields() = 0;
   // After the keys are read: defaults that follow from other keys.
   virtual void complete() {}
-  // UserError for sizes that do not go together. seq_len: of a sample of tokens, else 0.
-  virtual void check(int64_t seq_len) const = 0;
+  // Reports sizes that do not go together; each is in its range. seq_len: of a sample of tokens,
+  // else 0.
+  virtual void check(int64_t seq_len, RuleReport& report) const = 0;
   // Empty if the model can be split over tp ranks; else the rule that it breaks, such as "must
   // divide model.intermediate_size 100".
   virtual std::string why_not_tp(int64_t tp) const = 0;
@@ -51,6 +53,9 @@ class Model {
   virtual void read_hf_config(const HfConfig& config) = 0;
   // The config.json with which `transformers` builds this model; every checkpoint carries it.
   virtual nlohmann::json hf_config(int64_t seq_len) const = 0;
+  // Keys that change no number (the longest context, ids of tokens), as its class of transformers
+  // takes them where a config.json leaves them out.
+  virtual nlohmann::json hf_defaults() const { return nlohmann::json::object(); }
   // How its files' tensors follow from the parameters; by default, name by name.
   virtual HfTensors hf_tensors() const { return {}; }
 };

@@ -40,6 +40,10 @@ class Phi3Model : public DecoderModel {
 
  private:
   const char* architecture() const override { return "Phi3ForCausalLM"; }
+  int64_t default_max_positions() const override { return 4096; }
+  nlohmann::json default_token_ids() const override {
+    return {{"bos_token_id", 1}, {"eos_token_id", 32000}, {"pad_token_id", 32000}};
+  }
   void read_own(const HfConfig& hf) override {
     if (!hf.has("rms_norm_eps")) config.rms_norm_eps = 1.0e-5;
     if (config.rope_scaling.type != RopeScalingType::kNone) {
@@ -47,7 +51,7 @@ class Phi3Model : public DecoderModel {
       hf.refuse(key, hf.json()[key],
                 "Phi-3 has rotary positions as they are, or longrope, which is not supported");
     }
-    config.sliding_window = hf.size_or("sliding_window", 0);
+    config.sliding_window = hf.has("sliding_window") ? hf.size("sliding_window") : 0;
     config.hidden_dropout = hf.rate_or("resid_pdrop", 0.0);
     config.embedding_dropout = hf.rate_or("embd_pdrop", 0.0);
     hf.require("attention_bias", false);

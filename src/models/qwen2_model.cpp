@@ -14,6 +14,7 @@ class Qwen2Model : public DecoderModel {
  private:
   const char* architecture() const override { return "Qwen2ForCausalLM"; }
   int64_t default_kv_heads() const override { return 32; }
+  int64_t default_max_positions() const override { return 32768; }
   void read_own(const HfConfig& hf) override { refuse_windows(hf); }
   void write_own(nlohmann::json& json) const override { json["use_sliding_window"] = false; }
 };

@@ -64,6 +64,7 @@ AnyModel model_from_hf(const nlohmann::json& config, const std::string& source) 
   AnyModel model(make_model(type));
   hf.require_plain_weights();
   model->read_hf_config(hf);
+  model.set_source(config);
   return model;
 }
 

@@ -15,15 +15,16 @@ std::vector<std::string> model_types();
 // With its defaults; Error if there is none of that type.
 std::unique_ptr<Model> make_model(const std::string& type);
 
-// A model as a value: copied, and compared by type and keys.
+// A model as a value: copied, and compared by type and keys, not by where it is from.
 class AnyModel {
  public:
   AnyModel();  // the first of the registry, with its defaults
   explicit AnyModel(std::unique_ptr<Model> model) : model_(std::move(model)) {}
-  AnyModel(const AnyModel& other) : model_(other.model_->clone()) {}
+  AnyModel(const AnyModel& other) : model_(other.model_->clone()), source_(other.source_) {}
   AnyModel(AnyModel&&) noexcept = default;
   AnyModel& operator=(const AnyModel& other) {
     model_ = other.model_->clone();
+    source_ = other.source_;
     return *this;
   }
   AnyModel& operator=(AnyModel&&) noexcept = default;
@@ -35,8 +36,13 @@ class AnyModel {
 
   bool operator==(const AnyModel& other) const;
 
+  // The config.json that it was read from, which says more than the network needs; null: none.
+  const nlohmann::json& source() const { return source_; }
+  void set_source(nlohmann::json source) { source_ = std::move(source); }
+
  private:
   std::unique_ptr<Model> model_;
+  nlohmann::json source_;
 };
 
 // The model that a Hugging Face config.json describes. Keys that do not change the network (token

@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include "base/divisors.h"
-#include "base/error.h"
 #include "base/field_kinds.h"
 #include "models/activation_names.h"
 #include "models/model_list.h"
@@ -24,7 +23,7 @@ class TransformerModel : public Model {
   }
 
   std::vector<Field> fields() override;
-  void check(int64_t seq_len) const override;
+  void check(int64_t seq_len, RuleReport& report) const override;
   std::string why_not_tp(int64_t tp) const override;
   std::vector<std::unique_ptr<Stage>> make_stages(int64_t, Mesh& mesh,
                                                   const ModelOptions& options) const override {
@@ -129,15 +128,17 @@ std::vector<Field> TransformerModel::fields() {
   };
 }
 
-void TransformerModel::check(int64_t) const {
+void TransformerModel::check(int64_t, RuleReport& report) const {
   if (c_.d_model % 2 != 0)
-    fail_user("config",
-              "model.d_model: {}; must be even: positions are pairs of a sine and a cosine; {} or "
-              "{} would do",
-              c_.d_model, c_.d_model - 1, c_.d_model + 1);
+    report.broken(
+        {"model.d_model"},
+        "model.d_model: {}; must be even: positions are pairs of a sine and a cosine; {} or "
+        "{} would do",
+        c_.d_model, c_.d_model - 1, c_.d_model + 1);
   if (c_.d_model % c_.nhead != 0)
-    fail_user("config", "model.nhead: {}; must divide model.d_model {}; these would: {}", c_.nhead,
-              c_.d_model, divisors(c_.d_model));
+    report.broken({"model.nhead", "model.d_model"},
+                  "model.nhead: {}; must divide model.d_model {}; these would: {}", c_.nhead,
+                  c_.d_model, divisors(c_.d_model));
 }
 
 std::string TransformerModel::why_not_tp(int64_t tp) const {

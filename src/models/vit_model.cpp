@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include "base/divisors.h"
-#include "base/error.h"
 #include "base/field_kinds.h"
 #include "models/activation_names.h"
 #include "models/model_list.h"
@@ -24,7 +23,7 @@ class VitModel : public Model {
   }
 
   std::vector<Field> fields() override;
-  void check(int64_t seq_len) const override;
+  void check(int64_t seq_len, RuleReport& report) const override;
   std::string why_not_tp(int64_t tp) const override;
   std::vector<std::unique_ptr<Stage>> make_stages(int64_t, Mesh& mesh,
                                                   const ModelOptions& options) const override {
@@ -35,6 +34,8 @@ class VitModel : public Model {
   HfTensors hf_tensors() const override {
     HfTensors names;
     names.architecture = "ViTForImageClassification";
+    names.base_prefix = "vit.";
+    names.head = "classifier.weight";
     return names;
   }
 
@@ -131,14 +132,16 @@ std::vector<Field> VitModel::fields() {
   };
 }
 
-void VitModel::check(int64_t) const {
+void VitModel::check(int64_t, RuleReport& report) const {
   if (c_.hidden_size % c_.num_attention_heads != 0)
-    fail_user("config",
-              "model.num_attention_heads: {}; must divide model.hidden_size {}; these would: {}",
-              c_.num_attention_heads, c_.hidden_size, divisors(c_.hidden_size));
+    report.broken(
+        {"model.num_attention_heads", "model.hidden_size"},
+        "model.num_attention_heads: {}; must divide model.hidden_size {}; these would: {}",
+        c_.num_attention_heads, c_.hidden_size, divisors(c_.hidden_size));
   if (c_.image_size % c_.patch_size != 0)
-    fail_user("config", "model.patch_size: {}; must divide model.image_size {}; these would: {}",
-              c_.patch_size, c_.image_size, divisors(c_.image_size));
+    report.broken({"model.patch_size", "model.image_size"},
+                  "model.patch_size: {}; must divide model.image_size {}; these would: {}",
+                  c_.patch_size, c_.image_size, divisors(c_.image_size));
 }
 
 std::string VitModel::why_not_tp(int64_t tp) const {

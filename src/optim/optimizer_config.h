@@ -51,6 +51,7 @@ struct ScheduleConfig {
   ScheduleType type = ScheduleType::kCosine;
   int64_t warmup_steps = 0;
   double min_lr_ratio = 0.1;  // lr at and after the last step, as a part of the peak
+  int64_t steps = 0;          // that the schedule spans; 0: auto, training.steps of the first start
   bool operator==(const ScheduleConfig&) const = default;
 };
 

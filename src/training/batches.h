@@ -41,8 +41,8 @@ struct BatchShape {
 // num_micro_batches(). Targets weigh loss_scale / (counting targets of the global batch), those of
 // padding and of rows that only fill up weigh 0, so summing the ranks' losses and gradients gives
 // the mean over the global batch on any mesh, times loss_scale. `first_row`: the place of the
-// global batch's first row in the run (steps before it times the global batch size), which names
-// dropout masks; none: no dropout (evaluation).
+// global batch's first row in the run (samples trained on before it), which names dropout masks;
+// none: no dropout (evaluation).
 MicroBatch load_micro_batch(const SampleSource& source, const std::vector<int64_t>& global_batch,
                             const BatchShape& shape, int64_t index,
                             std::optional<int64_t> first_row);

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "training/metrics.h"
+#include "training/step_times.h"
 
 namespace tessera {
 
@@ -22,7 +23,9 @@ class Console {
   void warn(const std::string& text) { line("warning: " + text); }
   // The column names of progress().
   void header();
-  void progress(const StepMetrics& metrics, int64_t total_steps, double seconds_left);
+  // The step's metrics, with the times of all steps since the last such line.
+  void progress(const StepMetrics& metrics, const StepTimes& times, int64_t total_steps,
+                double seconds_left);
 
  private:
   struct Close {
@@ -35,6 +38,8 @@ class Console {
   bool bar_shown_ = false;
 };
 
+// "3.08M parameters", "12.3K parameters", "950 parameters", "1 parameter".
+std::string parameters_text(int64_t count);
 // "1.23 GiB", "512 MiB", "64 KiB".
 std::string bytes_text(int64_t bytes);
 // "42 s", "3 min 20 s", "5 h 07 min".

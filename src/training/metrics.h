@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -53,14 +54,19 @@ struct EvalMetrics {
 class MetricsFile {
  public:
   // Keeps the lines of steps up to `resumed_step` of what is there and drops the rest, atomically.
-  // UserError if a line that must be kept cannot be read.
-  MetricsFile(const std::filesystem::path& path, int64_t resumed_step);
+  // What a crash or an editor can leave there does not stop a run: `warn` says that empty lines and
+  // a last one without its end are dropped, and lines that are no metrics moved to FILE.unreadable.
+  MetricsFile(const std::filesystem::path& path, int64_t resumed_step,
+              std::function<void(const std::string&)> warn);
 
   void write(const StepMetrics& metrics);
   void write(const EvalMetrics& metrics);
   // Drops the lines of steps after event.back_to and writes a line that tells why. Its step is
-  // back_to + 1, so that it goes and stays with what followed.
+  // back_to: a run that resumes there still leaves the samples out.
   void write(const RollbackEvent& event);
+
+  // Returns when all that was written is on the disk.
+  void sync();
 
  private:
   struct Close {
@@ -70,6 +76,7 @@ class MetricsFile {
   void write_line(const std::string& line);
 
   std::filesystem::path path_;
+  std::function<void(const std::string&)> warn_;
   std::unique_ptr<std::FILE, Close> file_;
 };
 

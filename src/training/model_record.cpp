@@ -9,7 +9,6 @@
 
 #include "base/error.h"
 #include "models/dropout_keys.h"
-#include "models/registry.h"
 
 namespace tessera {
 namespace {
@@ -45,16 +44,24 @@ void check_same_model(const nlohmann::json& recorded, const Model& model,
             step_dir.string(), fmt::join(differences, "\n  "));
 }
 
-nlohmann::json model_record(const nlohmann::json& start, const Model& model, int64_t seq_len) {
-  nlohmann::json record = model.hf_config(seq_len);
-  if (!start.is_object()) return record;
-  for (const auto& [key, value] : start.items()) {
-    const bool describes_training = may_differ(key) && record.contains(key);
-    if (!describes_training) record[key] = value;
+nlohmann::json model_record(const nlohmann::json& start, const AnyModel& model, int64_t seq_len) {
+  nlohmann::json record = model->hf_config(seq_len);
+  if (!start.is_object() && !model.source().is_object()) return record;
+  const nlohmann::json defaults = model->hf_defaults();
+  record.update(defaults);
+  for (const nlohmann::json* there : {&start, &model.source()}) {
+    if (!there->is_object()) continue;
+    for (const auto& [key, value] : there->items()) {
+      const bool describes_training = may_differ(key) && record.contains(key);
+      // A number of the network that null stands for is said.
+      const bool left_open = value.is_null() && record.contains(key) && !defaults.contains(key);
+      if (!describes_training && !left_open) record[key] = value;
+    }
   }
   const char* const kLength = "max_position_embeddings";
-  if (start.contains(kLength) && start[kLength].is_number_integer() && start[kLength] < seq_len)
-    record[kLength] = seq_len;
+  const auto length = record.find(kLength);
+  if (length != record.end() && (!length->is_number_integer() || *length < seq_len))
+    *length = seq_len;
   return record;
 }
 

@@ -3,7 +3,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "models/model.h"
+#include "models/registry.h"
 
 namespace tessera {
 
@@ -13,8 +13,11 @@ namespace tessera {
 void check_same_model(const nlohmann::json& recorded, const Model& model,
                       const std::filesystem::path& step_dir);
 
-// The config.json that this run's checkpoints carry. Where the run started from a checkpoint, of
-// the same network, what that one's says besides (token ids, the longest context) is kept.
-nlohmann::json model_record(const nlohmann::json& start, const Model& model, int64_t seq_len);
+// The config.json that this run's checkpoints carry. What says nothing of the network (token ids,
+// the longest context, names of classes) is the model's own: of model.config, if the model comes
+// from one, else of the checkpoint that the run started from (`start`; null: none), else of its
+// class in transformers. Only a model that was written in the configuration has the run's length as
+// its longest context.
+nlohmann::json model_record(const nlohmann::json& start, const AnyModel& model, int64_t seq_len);
 
 }  // namespace tessera

@@ -1,7 +1,10 @@
 #include "training/open_data.h"
 
+#include <fmt/format.h>
+
 #include "base/error.h"
 #include "data/image_source.h"
+#include "data/indexed_dataset.h"
 #include "data/pair_source.h"
 #include "data/token_source.h"
 
@@ -33,7 +36,44 @@ std::unique_ptr<const SampleSource> make_source(const Config& config,
   fail("data", "sample kind {} is not known", static_cast<int>(data.kind));
 }
 
+// `name` is a key of section data; of pairs sources and targets take turns.
+void add_sights(const std::string& name, const std::vector<std::string>& paths,
+                const std::vector<std::string>& targets, const SampleSource& source,
+                std::vector<Sight>& sights) {
+  const auto fingerprints = source.fingerprints();
+  for (size_t i = 0; i < paths.size(); ++i) {
+    if (targets.empty()) {
+      sights.push_back({name, fingerprints.at(i), paths[i]});
+    } else {
+      sights.push_back({name, fingerprints.at(2 * i), paths[i]});
+      sights.push_back({name + "_target", fingerprints.at(2 * i + 1), targets.at(i)});
+    }
+  }
+}
+
+// One of several data sets: whether it can be read and fits the model, however little it holds.
+void open_one(const Config& config, const std::string& path) {
+  if (config.data.kind == DataKind::kImages)
+    make_source(config, {path}, {});
+  else
+    const IndexedDataset data(path);
+}
+
+// What an error says, without the part of the program that says it.
+std::string reason_of(const Error& error) {
+  const std::string text = error.what();
+  return text.starts_with("[") ? text.substr(text.find("] ") + 2) : text;
+}
+
 }  // namespace
+
+std::vector<Sight> sights_of(const Config& config, const Data& data) {
+  std::vector<Sight> sights;
+  add_sights("data.train", config.data.train, config.data.train_target, *data.train, sights);
+  if (data.valid)
+    add_sights("data.valid", config.data.valid, config.data.valid_target, *data.valid, sights);
+  return sights;
+}
 
 Data open_data(const Config& config, bool check) {
   Data data;
@@ -55,6 +95,38 @@ Data open_data(const Config& config, bool check) {
     if (data.valid) data.valid->check_samples(samples);
   }
   return data;
+}
+
+void check_data_files(const Config& config, RuleReport& report) {
+  const DataSection& d = config.data;
+  const bool validates = config.eval.every > 0;
+  const struct {
+    const char* key;
+    const std::vector<std::string>& paths;
+    bool read;
+  } sets[] = {{"data.train", d.train, true},
+              {"data.train_target", d.train_target, true},
+              {"data.valid", d.valid, validates},
+              {"data.valid_target", d.valid_target, validates}};
+  bool whole = true;
+  for (const auto& [key, paths, read] : sets) {
+    for (size_t i = 0; read && i < paths.size(); ++i) {
+      const std::string item = fmt::format("{}[{}]", key, i);
+      try {
+        open_one(config, paths[i]);
+      } catch (const Error& error) {
+        whole = false;
+        report.broken({item, "data.kind"}, "{}: {}", item, reason_of(error));
+      }
+    }
+  }
+  if (!whole) return;
+  try {
+    open_data(config, /*check=*/true);
+  } catch (const Error& error) {
+    report.broken({"data.train", "data.kind", "training.global_batch_size", "model"}, "data: {}",
+                  reason_of(error));
+  }
 }
 
 }  // namespace tessera

@@ -15,6 +15,8 @@ std::string advice_text(const MemoryAdvice& advice) {
   return fmt::format("{} ({})", fmt::join(advice.settings, " with "), bytes_text(advice.needs));
 }
 
+}  // namespace
+
 std::string advices_text(const MemoryAdvices& advices) {
   std::string text;
   if (advices.fitting.empty()) {
@@ -33,8 +35,6 @@ std::string advices_text(const MemoryAdvices& advices) {
                         fmt::join(advices.unknown, "; "));
   return text;
 }
-
-}  // namespace
 
 std::string out_of_memory_text(const MemoryCase& run, const std::optional<MemoryLedger>& ledger,
                                int64_t limit, const std::string& cause) {

@@ -11,6 +11,9 @@
 
 namespace tessera {
 
+// The settings that would fit, or that none of those that are known does.
+std::string advices_text(const MemoryAdvices& advices);
+
 // What to say when a GPU is full: what this rank's engine holds (`ledger`; none: it was being
 // allocated), what a step needs beside it as far as it came, and the cheapest settings that would
 // fit. `limit`: the bytes that the rank can have; `cause`: the allocator's words.

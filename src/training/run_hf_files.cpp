@@ -76,7 +76,7 @@ void write_run_hf_files(const Config& config, const RunStart& start, Console& co
   std::filesystem::remove(folder / "processor_config.json", error);
   const std::filesystem::path file = folder / kHfImageProcessorFile;
   json there = json::object();
-  if (std::filesystem::exists(file))
+  if (type_of(file) != std::filesystem::file_type::not_found)
     there = parse_json(read_small_file(file, kMaxProcessorBytes), file.string());
   if (!there.is_object())
     fail_user("train", "{}: must be a JSON object; remove it, and this run's is written",

@@ -7,8 +7,10 @@
 
 #include "checkpoint/manager.h"
 #include "config/config.h"
+#include "parallel/comm/communicator.h"
 #include "training/console.h"
 #include "training/progress.h"
+#include "training/run_record.h"
 
 namespace tessera {
 
@@ -18,16 +20,16 @@ struct RunStart {
   std::optional<std::filesystem::path> folder;
   bool weights_only = false;
   Progress progress;
+  int64_t schedule_steps = 0;  // that the learning rate's schedule spans
+  RunRecord record = {};       // what the run's checkpoints say of its past
 };
 
-// Follows checkpoint.resume and checkpoint.init_from and says on the console what it chose. An
-// explicit path is where a run begins: once the run folder holds checkpoints of its own that are at
-// least as far, the same command goes on from those. UserError for a missing or broken explicit
-// path, one with newer checkpoints beside it (they would mix), a checkpoint whose mathematics or
-// data differ from the configuration's, and a fresh start in a folder that holds checkpoints.
-// Collective. `data`: the fingerprints of the training data.
+// Follows checkpoint.resume and checkpoint.init_from (start_folder.h) and says on the console what
+// it chose and what has changed. UserError for a checkpoint whose mathematics or data differ from
+// the configuration's (resume_rules.h), and if ranks see different checkpoints. Collective. `data`:
+// the fingerprints of the training data.
 RunStart choose_start(const Config& config, CheckpointManager& checkpoints,
                       const std::filesystem::path& checkpoint_dir,
-                      const std::vector<std::string>& data, Console& console);
+                      const std::vector<std::string>& data, Communicator& world, Console& console);
 
 }  // namespace tessera

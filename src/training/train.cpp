@@ -1,36 +1,43 @@
 #include "training/train.h"
 
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <memory>
 #include <optional>
 
 #include "base/error.h"
 #include "base/files.h"
-#include "base/folder_lock.h"
+#include "base/omp_num_threads.h"
+#include "base/stop_requested.h"
 #include "base/version.h"
+#include "checkpoint/exchange.h"
 #include "config/load.h"
+#include "kernels/cpu_target.h"
 #include "optim/optimizer.h"
 #include "optim/parameter_groups.h"
+#include "parallel/comm/file_work.h"
 #include "parallel/executor/bucket_set.h"
 #include "parallel/executor/memory_model.h"
 #include "parallel/fsdp/initialize.h"
 #include "parallel/fsdp/moment_file.h"
 #include "parallel/fsdp/tp_gradient_sum.h"
 #include "parallel/keep_fp32.h"
-#include "training/config_agreement.h"
 #include "training/data_warnings.h"
 #include "training/memory_report.h"
 #include "training/model_record.h"
 #include "training/open_data.h"
 #include "training/out_of_memory.h"
+#include "training/owed_validation.h"
+#include "training/prepare_run_folder.h"
+#include "training/rank_agreement.h"
+#include "training/resume_rules.h"
 #include "training/run_hf_files.h"
+#include "training/run_memory.h"
 #include "training/run_options.h"
 #include "training/run_start.h"
+#include "training/threads.h"
 #include "training/train_state.h"
 #include "training/trainer.h"
 
@@ -39,38 +46,39 @@ namespace {
 
 // The number of threads is part of what a run records, so auto is replaced by what it stands for.
 Config with_threads(Config config) {
-  if (config.run.threads == 0) {
-    const char* variable = std::getenv("OMP_NUM_THREADS");
-    config.run.threads = std::max(1, variable ? std::atoi(variable) : 1);
-  }
+  if (config.run.threads == 0) config.run.threads = omp_num_threads();
   return config;
 }
 
-// Rank 0 makes the run folder and keeps other runs out of it; the others go on when it is there.
-std::unique_ptr<FolderLock> make_run_folder(const std::filesystem::path& dir, Communicator& world) {
-  std::unique_ptr<FolderLock> lock;
-  if (world.rank() == 0) {
-    std::error_code error;
-    for (const char* name : {"checkpoints", "logs"}) {
-      std::filesystem::create_directories(dir / name, error);
-      if (error)
-        fail_user("train", "cannot make the folder {}: {}; choose another run.dir",
-                  (dir / name).string(), error.message());
-    }
-    lock = std::make_unique<FolderLock>(dir);
-  }
-  world.barrier().wait();
-  return lock;
+// The data, which must be the same on every rank.
+Data open_same_data(const Config& config, Communicator& world) {
+  Data data;
+  std::vector<Sight> sights;
+  read_on_all_ranks(world, [&] {
+    data = open_data(config, world.rank() == 0);
+    sights = sights_of(config, data);
+  });
+  check_same_on_all_ranks(sights, world);
+  return data;
+}
+
+// Throws StopRequested on all ranks if one was asked to stop. Collective.
+void agree_on_stop(Communicator& world, const StopSignal& stop_signal) {
+  agree(world, [&] {
+    stop_signal.check();
+    return std::string();
+  });
 }
 
 Manifest manifest_of(const Config& config, const MeshShape& mesh, const std::vector<Stage*>& stages,
-                     const std::vector<std::string>& data) {
+                     const std::vector<std::string>& data, const RunRecord& record) {
   Manifest manifest;
   manifest.seed = config.run.seed;
   manifest.states = checkpoint_states(config.optimizer);
   manifest.tensors = tensor_infos(stages);
   manifest.config = to_json(config);
   manifest.data = data;
+  manifest.run = to_json(record);
   manifest.mesh = {
       {"dp_replicate", mesh.dp_replicate}, {"dp_shard", mesh.dp_shard}, {"tp", mesh.tp}};
   manifest.writer = program_version();
@@ -78,23 +86,47 @@ Manifest manifest_of(const Config& config, const MeshShape& mesh, const std::vec
 }
 
 // The checkpoint that the run starts from, open and known to hold this model's tensors.
-std::unique_ptr<CheckpointReader> open_start(const RunStart& start,
-                                             const std::vector<TensorInfo>& tensors) {
+std::unique_ptr<CheckpointReader> open_start(const RunStart& start, const Manifest& needed) {
   if (!start.folder) return nullptr;
   auto reader = std::make_unique<CheckpointReader>(*start.folder);
-  check_tensors(reader->manifest(), tensors);
+  check_tensors(reader->manifest(), needed.tensors);
+  if (!start.weights_only) check_states(reader->manifest(), needed);
   return reader;
 }
 
-// Random weights, or what the run starts from: its weights, or all of `states`.
+// Random weights, or what the run starts from: its weights, or all of `states`. Collective in how
+// it gives way to a wish to stop.
 void fill_states(const RunStart& start, std::unique_ptr<CheckpointReader> reader, uint64_t seed,
-                 std::vector<std::string> states, const std::vector<FlatBucket*>& buckets) {
-  if (!reader) {
-    for (FlatBucket* bucket : buckets) initialize_weights(*bucket, seed);
-    return;
-  }
+                 std::vector<std::string> states, const std::vector<FlatBucket*>& buckets,
+                 Communicator& world, const StopSignal& stop_signal) {
   if (start.weights_only) states = {kStateParam};
-  load_states(buckets, states, *reader);
+  for (FlatBucket* bucket : buckets) {
+    if (stop_signal.requested()) break;
+    if (reader)
+      load_states({bucket}, states, *reader);
+    else
+      initialize_weights(*bucket, seed);
+  }
+  agree_on_stop(world, stop_signal);
+}
+
+// Whether the run is to make up the validation of the step that it goes on from. A note of another
+// step is of a save that was killed. Collective.
+bool validation_owed(OwedValidation* note, const RunStart& start, const Data& data,
+                     Communicator& world, Console& console) {
+  const auto answers = agree(world, [&]() -> std::string {
+    if (!note) return "";
+    const bool owed = start.progress.step > 0 && note->is_owed(start.progress.step);
+    if (owed && data.valid) return "owed";
+    if (owed)
+      console.warn(
+          fmt::format("the validation of step {} was not made, and cannot be made up: "
+                      "eval.every is 0 now",
+                      start.progress.step));
+    note->clear();
+    return "";
+  });
+  return !answers[0].empty();
 }
 
 // By bucket, the name of the stage that it belongs to: of several that read it, the first.
@@ -126,9 +158,10 @@ void announce(const Config& config, const Manifest& manifest, const MeshShape& s
   int64_t parameters = 0;
   for (const auto& tensor : manifest.tensors) parameters += whole_box(tensor.shape).numel();
   console.line(fmt::format(
-      "{:.2f}M parameters on {} ranks (dp_replicate {} x dp_shard {} x tp {}), zero {}, {}",
-      static_cast<double>(parameters) / 1e6, shape.world(), shape.dp_replicate, shape.dp_shard,
-      shape.tp, config.parallel.zero, precision_text(config.precision)));
+      "{} on {} rank{} (dp_replicate {} x dp_shard {} x tp {}), zero {}, {}, {} kernels",
+      parameters_text(parameters), shape.world(), shape.world() == 1 ? "" : "s", shape.dp_replicate,
+      shape.dp_shard, shape.tp, config.parallel.zero, precision_text(config.precision),
+      config.device == "cpu" ? kernels::cpu_target() : "cuda"));
   if (config.device == "cuda")
     console.warn(
         "device: cuda; this program's code for GPUs has been compiled and has never run on one: "
@@ -148,23 +181,35 @@ std::vector<T*> pointers(const std::vector<std::unique_ptr<T>>& owners) {
 TrainOutcome run(const Config& requested, std::unique_ptr<Communicator> world,
                  const StopSignal& stop_signal, const TrainHooks& hooks,
                  OutOfMemory& out_of_memory) {
-  const Config config = with_threads(requested);
-  at::set_num_threads(config.run.threads);
-  check_same_config(config, *world);
+  // Ranks come to the first steps' collectives only when all have read and written what they start
+  // from.
+  auto start_up = std::make_optional<FileWork>(*world);
+  Config config = with_threads(requested);
+  start_threads(config.run.threads, *world);
+  check_same_on_all_ranks(sights_of(config), *world);
   const MeshShape shape = resolve_mesh(config, world->size());
   Mesh mesh(shape, std::move(world), config.parallel.allow_tp_across_nodes);
   const bool root = mesh.world().rank() == 0;
-  const Data data = open_data(config, root);
+  const Data data = open_same_data(config, mesh.world());
+  agree_on_stop(mesh.world(), stop_signal);
 
   const std::filesystem::path run_dir = config.run.dir;
-  const auto lock = make_run_folder(run_dir, mesh.world());
+  const PreparedFolder prepared = prepare_run_folder(run_dir, mesh.world());
   Console console(root ? run_dir / "logs" / "train.log" : std::filesystem::path());
+  for (const std::string& warning : prepared.warnings) console.warn(warning);
   CheckpointManager checkpoints(run_dir / "checkpoints", config.checkpoint.keep, mesh.world(),
                                 [&](const std::string& text) { console.warn(text); });
+  if (root) checkpoints.set_check([&] { prepared.lock->check(); });
+  checkpoints.set_stop_check([&] { stop_signal.check(); });
   const auto fingerprints = data.train->fingerprints();
-  const RunStart start =
-      choose_start(config, checkpoints, run_dir / "checkpoints", fingerprints, console);
-  if (start.progress.step >= config.training.steps) {
+  const RunStart start = choose_start(config, checkpoints, run_dir / "checkpoints", fingerprints,
+                                      mesh.world(), console);
+  config.schedule.steps = start.schedule_steps;  // in place of auto: part of what a run records
+  std::optional<OwedValidation> owed_note;
+  if (root) owed_note.emplace(run_dir);
+  const bool owed =
+      validation_owed(owed_note ? &*owed_note : nullptr, start, data, mesh.world(), console);
+  if (start.progress.step >= config.training.steps && !owed) {
     console.line(
         fmt::format("the run is complete: {} of {} steps are done; raise training.steps to go on",
                     start.progress.step, config.training.steps));
@@ -180,52 +225,57 @@ TrainOutcome run(const Config& requested, std::unique_ptr<Communicator> world,
   for (Stage* stage : stages) tables.push_back(&stage->table());
   resolve_groups(config.optimizer.groups, tables);
   resolve_keep_fp32(config.precision.keep_fp32, tables);
-  Manifest manifest = manifest_of(config, shape, stages, fingerprints);
-  auto reader = open_start(start, manifest.tensors);
-  manifest.model = model_record(reader ? reader->manifest().model : nlohmann::json(), *config.model,
+  Manifest manifest = manifest_of(config, shape, stages, fingerprints, start.record);
+  auto reader = open_start(start, manifest);
+  manifest.model = model_record(reader ? reader->manifest().model : nlohmann::json(), config.model,
                                 config.data.seq_len);
   announce(config, manifest, shape, console);
   for (const std::string& text : data_warnings(config, data, start)) console.warn(text);
   MemoryReport memory(mesh.world(), mesh.device(), console);
   const ShardingPolicy policy = policy_of(config);
   const BucketPlan plan = plan_buckets(stages, policy);
-  const auto options = executor_options(config, static_cast<int>(stages.size()));
-  const ChainSize size = chain_size(stages, plan, options);
-  out_of_memory.expect(mesh.world().rank(), mesh.device(),
-                       {size, shape, policy, options, config.training.micro_batch_size,
-                        config.memory.recompute == Recompute::kSelective});
-  std::unique_ptr<MomentStore> moments;
-  if (policy.moments_on_disk)
+  const MemoryCase memory_needs = memory_case(config, shape, stages, plan);
+  out_of_memory.expect(mesh.world().rank(), mesh.device(), memory_needs);
+  std::unique_ptr<MomentFile> moments;
+  if (policy.moments_on_disk) {
     moments = std::make_unique<MomentFile>(config.memory.offload_dir,
                                            moment_store_bytes(plan, shape.dp_shard));
+    if (!moments->warning().empty()) console.warn(moments->warning());
+  }
   const BucketSet bucket_set = make_buckets(plan, mesh, moments.get());
   const auto buckets = bucket_set.pointers();
   const auto stage_names = bucket_stages(stages, bucket_set);
-  fill_states(start, std::move(reader), config.run.seed, manifest.states, buckets);
+  fill_states(start, std::move(reader), config.run.seed, manifest.states, buckets, mesh.world(),
+              stop_signal);
   if (moments) moments->release();
-  StepExecutor executor(stages, buckets, bucket_set.of_stage, options);
+  StepExecutor executor(stages, buckets, bucket_set.of_stage, memory_needs.options);
   TpGradientSum tp_gradients(buckets, mesh);
-  MemoryLedger ledger = executor.ledger(), predicted = predict_memory(size, shape, policy, options);
+  MemoryLedger ledger = executor.ledger();
   if (bucket_set.offload) bucket_set.offload->add_to(ledger);
+  tp_gradients.add_to(ledger);
   const int64_t tokens = config.training.micro_batch_size * config.data.targets_per_sample();
-  for (MemoryLedger* sum : {&ledger, &predicted}) {
-    tp_gradients.add_to(*sum);
-    for (const Stage* stage : stages) sum->add(MemoryClass::kLogits, stage->logits_bytes(tokens));
-  }
+  for (const Stage* stage : stages) ledger.add(MemoryClass::kLogits, stage->logits_bytes(tokens));
   out_of_memory.allocated(ledger);
-  memory.start(ledger, predicted);
+  memory.start(ledger, predicted_memory(config, memory_needs, stages, plan, mesh.dp_shard_rank()));
 
   std::optional<MetricsFile> metrics;
   if (root) {
-    write_file_atomic(run_dir / "config.yaml", to_yaml(config));
+    Config written = config;  // also good for another run, whose schedule spans its own steps
+    written.schedule.steps = requested.schedule.steps;
+    write_file_atomic(run_dir / "config.yaml", to_yaml(written));
     write_run_hf_files(config, start, console);
-    metrics.emplace(run_dir / "metrics.jsonl", start.progress.step);
+    metrics.emplace(run_dir / "metrics.jsonl", start.progress.step,
+                    [&](const std::string& text) { console.warn(text); });
   }
-  Trainer trainer({config, mesh, buckets, stage_names, executor, tp_gradients, tp_time, *data.train,
-                   data.valid.get(), checkpoints, manifest, console, metrics ? &*metrics : nullptr,
-                   stop_signal, memory, moments.get(), hooks},
-                  start.progress);
+  Trainer trainer(
+      {config, mesh, buckets, stage_names, executor, tp_gradients, tp_time, *data.train,
+       data.valid.get(), checkpoints, manifest, console, metrics ? &*metrics : nullptr,
+       owed_note ? &*owed_note : nullptr, owed, stop_signal, memory, moments.get(), hooks},
+      start.progress);
+  mesh.world().barrier().block();
+  start_up.reset();
   const TrainOutcome outcome = trainer.run();
+  stop_signal.ignore_from_now(root);
   if (outcome == TrainOutcome::kDone)
     console.line(
         fmt::format("done: {} steps; run folder {}", config.training.steps, run_dir.string()));
@@ -237,8 +287,14 @@ TrainOutcome run(const Config& requested, std::unique_ptr<Communicator> world,
 TrainOutcome train(const Config& config, std::unique_ptr<Communicator> world,
                    const StopSignal& stop_signal, const TrainHooks& hooks) {
   OutOfMemory out_of_memory;
+  const bool root = world->rank() == 0;
   try {
     return run(config, std::move(world), stop_signal, hooks, out_of_memory);
+  } catch (const StopRequested&) {  // on all ranks alike
+    stop_signal.ignore_from_now(root);
+    if (root)
+      fmt::print("stopped on request before training began; start the same command to go on\n");
+    return TrainOutcome::kStoppedAfterSave;
   } catch (const c10::OutOfMemoryError& error) {
     out_of_memory.explain(error);
   }

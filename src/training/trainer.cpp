@@ -14,8 +14,10 @@
 #include "optim/grad_norm.h"
 #include "optim/lr_schedule.h"
 #include "optim/optimizer.h"
+#include "parallel/comm/file_work.h"
 #include "parallel/fsdp/compare_replicas.h"
 #include "training/nonfinite.h"
+#include "training/rollback_record.h"
 #include "training/train_state.h"
 
 namespace tessera {
@@ -49,40 +51,81 @@ Trainer::Trainer(TrainerParts parts, Progress progress)
     : parts_(parts),
       sampler_(parts.train_data.num_samples(), parts.config.run.seed),
       progress_(std::move(progress)),
-      scaler_(parts.config.precision.loss_scale, is_fp16(parts.config.precision)) {
-  if (progress_.step > 0) scaler_.restore(progress_.loss_scale);
+      scaler_(parts.config.precision.loss_scale, is_fp16(parts.config.precision)),
+      owed_(parts.validation_owed) {
+  if (progress_.loss_scale) scaler_.restore(*progress_.loss_scale);
 }
 
 TrainOutcome Trainer::run() {
   const auto& config = parts_.config;
   const int64_t total = config.training.steps;
   parts_.console.header();
-  while (progress_.step < total) {
+  stop_ = stop_agreed();
+  if (owed_ && !stop_) {
+    validate();
+    if (!owed_) parts_.checkpoints.retire_old();
+  }
+  while (progress_.step < total && !stop_) {
     const std::optional<StepMetrics> metrics = train_step();
-    if (!metrics) continue;  // rolled back
+    if (!metrics) {   // rolled back
+      stop_ = false;  // still wished for after the next step, which there is something to save of
+      continue;
+    }
     const int64_t step = progress_.step;
     parts_.memory.after_step();
     if (parts_.metrics) parts_.metrics->write(*metrics);
+    times_.add(metrics->step_ms, metrics->tokens_per_s);
     if (is_due(step, config.training.log_every))
-      parts_.console.progress(*metrics, total,
+      parts_.console.progress(*metrics, std::exchange(times_, {}), total,
                               seconds_per_step_ * static_cast<double>(total - step));
-    const bool last = step == total;
-    if (parts_.valid_data && (is_due(step, config.eval.every) || (last && config.eval.every > 0))) {
-      const EvalMetrics eval = evaluate();
-      if (parts_.metrics) parts_.metrics->write(eval);
-      parts_.console.line(eval_text(eval, config.data.kind));
-    }
-    const bool stop = stop_agreed_ || config.training.stop_after == step;
-    if (last || stop || is_due(step, config.checkpoint.every)) save();
-    if (last || stop) say_tp_time();
-    if (stop && !last) {
-      parts_.console.line(fmt::format(
-          "stopped on request after step {} of {}, saved; start the same command to go on", step,
-          total));
-      return TrainOutcome::kStoppedAfterSave;
-    }
+    const bool stop_here = config.training.stop_after == step;
+    const bool save_due =
+        stop_ || stop_here || step == total || is_due(step, config.checkpoint.every);
+    owed_ = validation_due();
+    if (save_due) save();
+    if (owed_ && !stop_) validate();
+    if (stop_ && !save_due) save();
+    if (save_due && !owed_) parts_.checkpoints.retire_old();
+    stop_ = stop_ || stop_here;
   }
+  say_tp_time();
+  if (progress_.step < total) {
+    parts_.console.line(
+        fmt::format("stopped on request after step {} of {}, {}; start the same command to go on",
+                    progress_.step, total, progress_.step > 0 ? "saved" : "nothing to save yet"));
+    return TrainOutcome::kStoppedAfterSave;
+  }
+  if (owed_)
+    parts_.console.line(
+        fmt::format("stopped on request in the validation of step {}; every step is saved; start "
+                    "the same command to make it up",
+                    progress_.step));
   return TrainOutcome::kDone;
+}
+
+bool Trainer::validation_due() const {
+  const int64_t every = parts_.config.eval.every;
+  const bool last = progress_.step == parts_.config.training.steps;
+  return parts_.valid_data && every > 0 && (last || is_due(progress_.step, every));
+}
+
+void Trainer::validate() {
+  const std::optional<EvalMetrics> eval = evaluate();
+  if (!eval) return;
+  if (parts_.metrics) {
+    parts_.metrics->write(*eval);
+    parts_.metrics->sync();  // before the note goes that it is owed
+    parts_.owed->clear();
+  }
+  meet_after_file_work(parts_.mesh.world());
+  owed_ = false;
+  parts_.console.line(eval_text(*eval, parts_.config.data.kind));
+}
+
+bool Trainer::stop_agreed() {
+  at::Tensor wishes = at::full({1}, parts_.stop_signal.requested() ? 1.0 : 0.0, at::kDouble);
+  parts_.mesh.world().all_reduce(wishes, ReduceOp::kSum).wait();
+  return wishes.item<double>() > 0.0;
 }
 
 std::optional<StepMetrics> Trainer::train_step() {
@@ -103,7 +146,7 @@ std::optional<StepMetrics> Trainer::train_step() {
   metrics.loss = sums.loss;
   metrics.grad_norm = sums.grad_norm;
   metrics.lr =
-      learning_rate(config.schedule, config.optimizer.lr, config.training.steps, metrics.step);
+      learning_rate(config.schedule, config.optimizer.lr, config.schedule.steps, metrics.step);
   metrics.loss_scale = scaler_.enabled() ? scaler_.scale() : 0.0;
   if (sums.finite()) {
     update(metrics);
@@ -114,6 +157,9 @@ std::optional<StepMetrics> Trainer::train_step() {
   }
   ++progress_.step;
   progress_.position = batch.counters.end;
+  const auto rows = static_cast<int64_t>(batch.samples.size());
+  progress_.rows += rows;
+  progress_.tokens += rows * parts_.train_data.positions_per_sample();
 
   if (config.training.log_stage_norms) metrics.stage_norms = stage_norms(sums);
   if (config.training.log_samples) metrics.samples = batch.samples;
@@ -126,12 +172,11 @@ at::Tensor Trainer::forward_backward(const std::vector<int64_t>& samples) {
   BatchShape shape = batch_shape();
   shape.loss_scale = scaler_.scale();
   const auto batch_size = static_cast<int64_t>(samples.size());
-  const int64_t first_row = progress_.step * batch_size;  // names the dropout masks
   const int64_t micro_batches = num_micro_batches(batch_size, shape.micro_batch_size, shape.dp);
   at::Tensor loss = parts_.mesh.device().zeros({1}, at::kDouble);
   for (int64_t i = 0; i < micro_batches; ++i)
     loss += parts_.executor.forward_backward(
-        load_micro_batch(parts_.train_data, samples, shape, i, first_row),
+        load_micro_batch(parts_.train_data, samples, shape, i, progress_.rows),
         {.first = i == 0, .last = i + 1 == micro_batches});
   parts_.tp_gradients.run();
   return loss;
@@ -160,7 +205,7 @@ Trainer::StepSums Trainer::sum_over_ranks(const at::Tensor& loss) {
   }
   result.grad_norm = std::sqrt(squares);
   result.loss = sum[buckets] / scale;
-  stop_agreed_ = sum[buckets + 1] > 0.0;
+  stop_ = sum[buckets + 1] > 0.0;
   return result;
 }
 
@@ -172,7 +217,7 @@ void Trainer::update(const StepMetrics& metrics) {
   if (config.training.clip_grad_value > 0.0) update.grad.limit = config.training.clip_grad_value;
   apply_update(parts_.buckets, config.optimizer, update);
   parts_.executor.parameters_changed();
-  if (metrics.step > last_failed_step_) progress_.failures_in_a_row = 0;
+  if (metrics.step > progress_.last_failed_step) progress_.failures_in_a_row = 0;
   if (scaler_.step_was_good())
     parts_.console.line(fmt::format("step {}: loss scale {}", metrics.step, scaler_.scale()));
 }
@@ -204,7 +249,7 @@ Trainer::Verdict Trainer::not_finite(const StepSums& sums, const GlobalBatch& ba
          "{}. Earlier checkpoints are as they were; go on from one with a lower optimizer.lr, or "
          "with training.on_nonfinite: skip or rollback",
          what);
-  last_failed_step_ = std::max(last_failed_step_, step);
+  progress_.last_failed_step = std::max(progress_.last_failed_step, step);
   if (++progress_.failures_in_a_row > training.max_skips)
     fail("train", "{}. That is number {} in a row, and training.max_skips is {}", what,
          progress_.failures_in_a_row, training.max_skips);
@@ -233,15 +278,22 @@ void Trainer::roll_back(const GlobalBatch& batch, const std::string& what,
 
   Progress back = progress_of(reader.manifest());
   back.failures_in_a_row = progress_.failures_in_a_row;
+  back.last_failed_step = progress_.last_failed_step;
+  back.rollbacks = progress_.rollbacks + 1;
   back.skipped = progress_.skipped;  // those of the checkpoint are among them
   add_range(back.skipped, batch.counters);
+  write_rollback_record(
+      folder->parent_path(), back,
+      order_of(parts_.manifest.seed, parts_.manifest.data, parts_.manifest.config),
+      parts_.mesh.world());
   parts_.console.warn(
       fmt::format("{}. Going back to {} and on without these samples", what, folder->string()));
   if (parts_.metrics)
     parts_.metrics->write(RollbackEvent{progress_.step + 1, back.step, batch.counters.begin,
                                         batch.counters.end, parameter});
   progress_ = std::move(back);
-  scaler_.restore(progress_.loss_scale);
+  if (progress_.loss_scale) scaler_.restore(*progress_.loss_scale);
+  meet_after_file_work(parts_.mesh.world());
 }
 
 void Trainer::measure(StepMetrics& metrics, double seconds) {
@@ -249,9 +301,11 @@ void Trainer::measure(StepMetrics& metrics, double seconds) {
       at::full({1}, static_cast<double>(peak_bytes(parts_.mesh.device())), at::kDouble);
   parts_.mesh.world().all_reduce(peak, ReduceOp::kMax).wait();
   seconds_per_step_ = seconds_per_step_ == 0.0 ? seconds : 0.9 * seconds_per_step_ + 0.1 * seconds;
-  metrics.tokens = metrics.step * positions_per_step();
+  metrics.tokens = progress_.tokens;
   metrics.step_ms = 1e3 * seconds;
-  metrics.tokens_per_s = static_cast<double>(positions_per_step()) / seconds;
+  metrics.tokens_per_s = static_cast<double>(parts_.config.training.global_batch_size *
+                                             parts_.train_data.positions_per_sample()) /
+                         seconds;
   metrics.peak_memory = static_cast<int64_t>(peak.item<double>());
   const TpTime& time = parts_.tp_time;
   metrics.tp_ms = 1e3 * time.operations;
@@ -270,7 +324,7 @@ void Trainer::say_tp_time() {
 
 // Each sample counts once: in the rows of one data-parallel rank, and of the tp ranks, which hold
 // the same sums, in one's.
-EvalMetrics Trainer::evaluate() {
+std::optional<EvalMetrics> Trainer::evaluate() {
   const auto& config = parts_.config;
   const SampleSource& source = *parts_.valid_data;
   const Sampler in_order(source.num_samples(), config.run.seed, /*shuffle=*/false);
@@ -287,6 +341,9 @@ EvalMetrics Trainer::evaluate() {
   std::vector<double> sums(kMostScores, 0.0);
   size_t scores = 0;
   for (int64_t done = 0; done < eval.samples;) {
+    if (parts_.hooks.validation_batch) parts_.hooks.validation_batch(eval.step, done);
+    stop_ = stop_agreed();
+    if (stop_) return std::nullopt;
     const int64_t size = std::min(batch_size, eval.samples - done);
     const auto samples = in_order.global_batch(done, size);
     const int64_t targets = counted_targets(source, samples);
@@ -316,19 +373,23 @@ EvalMetrics Trainer::evaluate() {
 
 void Trainer::save() {
   const auto start = std::chrono::steady_clock::now();
-  progress_.loss_scale = scaler_.state();
+  progress_.loss_scale = scaler_.enabled() ? std::optional(scaler_.state()) : std::nullopt;
   Manifest manifest = parts_.manifest;
   record_progress(progress_, manifest);
-  manifest.tokens = progress_.step * positions_per_step();
   const Snapshot snapshot = take_snapshot(parts_.buckets, parts_.mesh, manifest.states);
-  const auto folder = parts_.checkpoints.save(std::move(manifest), snapshot.pieces);
-  parts_.checkpoints.retire_old();
+  std::filesystem::path folder;
+  {
+    const bool root = parts_.mesh.world().rank() == 0;
+    const StopSignal::Uninterrupted whole(parts_.stop_signal, root);
+    if (parts_.metrics) parts_.metrics->sync();  // no line of a saved step may be missing
+    if (parts_.owed && owed_) parts_.owed->note(progress_.step);
+    folder = parts_.checkpoints.save(std::move(manifest), snapshot.pieces);
+    stop_ = stop_ || stop_agreed();  // one that came during the save needs no further step
+    if (stop_) parts_.stop_signal.ignore_from_now(root);
+  }
   if (parts_.moments) parts_.moments->release();
+  meet_after_file_work(parts_.mesh.world());
   parts_.console.line(fmt::format("saved {} in {:.2f} s", folder.string(), seconds_since(start)));
-}
-
-int64_t Trainer::positions_per_step() const {
-  return parts_.config.training.global_batch_size * parts_.train_data.positions_per_sample();
 }
 
 BatchShape Trainer::batch_shape() const {

@@ -17,7 +17,9 @@
 #include "training/console.h"
 #include "training/memory_report.h"
 #include "training/metrics.h"
+#include "training/owed_validation.h"
 #include "training/progress.h"
+#include "training/step_times.h"
 #include "training/stop_signal.h"
 #include "training/train.h"
 
@@ -38,6 +40,8 @@ struct TrainerParts {
   const Manifest& manifest;  // what every checkpoint of this run says, without its progress
   Console& console;
   MetricsFile* metrics;  // rank 0 alone
+  OwedValidation* owed;  // rank 0 alone
+  bool validation_owed;  // of the step that `progress` stands at
   const StopSignal& stop_signal;
   MemoryReport& memory;
   MomentStore* moments;  // null: they lie in ordinary memory
@@ -48,7 +52,11 @@ struct TrainerParts {
 //
 //   for each step: micro-batches forward and backward -> one small sum over all ranks (loss,
 //   squared gradient norms, wish to stop) -> finite? clip and update : skip, roll back or stop
-//   -> metrics -> [validation] -> [checkpoint] -> [stop]
+//   -> metrics -> [checkpoint] -> [validation] -> [retirement of old checkpoints] -> [stop]
+//
+// Ranks look together for a wish to stop in the sum of each step, between the batches of a
+// validation and after a save. A validation that gives way to it is owed and made up first when the
+// run goes on; nothing else is ever left half done.
 //
 // The state is the buckets, the progress and the loss scale. Whether a step is finite follows from
 // sums that all ranks share, so they all decide alike. All methods are collective.
@@ -57,7 +65,8 @@ class Trainer {
   // `progress`: where the buckets stand.
   Trainer(TrainerParts parts, Progress progress);
 
-  // Runs to the configured number of steps, or to a stop on request, with a checkpoint at the end.
+  // Makes up a validation that is owed; then runs to the configured number of steps, or to a stop
+  // on request, with a checkpoint at the end. A stop when every step is saved is no stop: kDone.
   TrainOutcome run();
 
  private:
@@ -80,8 +89,11 @@ class Trainer {
   void roll_back(const GlobalBatch& batch, const std::string& what, const std::string& parameter);
   void measure(StepMetrics& metrics, double seconds);
   void say_tp_time();
-  EvalMetrics evaluate();
-  int64_t positions_per_step() const;
+  bool validation_due() const;
+  // Of the step that is done; clears owed_ unless a wish to stop broke it off.
+  void validate();
+  std::optional<EvalMetrics> evaluate();  // nullopt: broken off
+  bool stop_agreed();
   void save();
   BatchShape batch_shape() const;
   std::vector<std::pair<std::string, double>> stage_norms(const StepSums& sums) const;
@@ -90,9 +102,10 @@ class Trainer {
   Sampler sampler_;
   Progress progress_;
   LossScaler scaler_;
-  int64_t last_failed_step_ = 0;
-  bool stop_agreed_ = false;
+  bool stop_ = false;              // agreed by all ranks
+  bool owed_ = false;              // the validation of the step that is done is still to be made
   TpTime tp_time_;                 // of all steps
+  StepTimes times_;                // since the last line of the console
   double seconds_per_step_ = 0.0;  // smoothed, for the time left
 };
 

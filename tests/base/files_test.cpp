@@ -3,7 +3,10 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <fstream>
+
 #include "base/error.h"
+#include "base/try_folder.h"
 #include "support/temporary_folder.h"
 
 namespace tessera {
@@ -92,6 +95,45 @@ TEST_F(Files, AtomicWriteReplacesAndLeavesNothingElse) {
   write_file_atomic(path, "second");
   EXPECT_EQ(read_small_file(path, 100), "second");
   EXPECT_EQ(std::distance(fs::directory_iterator(dir_), fs::directory_iterator()), 1);
+}
+
+// What lies under the temporary name and cannot be replaced stays; another name is taken.
+TEST_F(Files, AtomicWriteGoesAroundALeftOver) {
+  fs::create_directory(temporary_name(dir_ / "latest"));
+  write_file_atomic(dir_ / "latest", "one");
+  EXPECT_EQ(read_small_file(dir_ / "latest", 100), "one");
+  EXPECT_EQ(std::distance(fs::directory_iterator(dir_), fs::directory_iterator()), 2);
+  fs::remove(temporary_name(dir_ / "latest"));
+  for (const int number : {1, 2}) File::create(temporary_name(dir_ / "latest", number)).close();
+  EXPECT_TRUE(remove_temporaries(dir_ / "latest").empty());
+  EXPECT_EQ(std::distance(fs::directory_iterator(dir_), fs::directory_iterator()), 1);
+}
+
+TEST_F(Files, AFailedAtomicWriteLeavesNothing) {
+  fs::create_directories(dir_ / "latest" / "in the way");
+  EXPECT_THROW(write_file_atomic(dir_ / "latest", "one"), Error);
+  EXPECT_FALSE(fs::exists(temporary_name(dir_ / "latest")));
+}
+
+TEST_F(Files, TreesAreRemovedWithoutFollowingLinks) {
+  fs::create_directories(dir_ / "tree" / "a" / "b");
+  fs::create_directories(dir_ / "kept");
+  write_file_atomic(dir_ / "kept" / "file", "x");
+  write_file_atomic(dir_ / "tree" / "a" / "file", "x");
+  fs::create_directory_symlink(dir_ / "kept", dir_ / "tree" / "link");
+  EXPECT_EQ(remove_tree(dir_ / "tree"), "");
+  EXPECT_FALSE(fs::exists(dir_ / "tree"));
+  EXPECT_TRUE(fs::exists(dir_ / "kept" / "file"));
+  EXPECT_EQ(remove_tree(dir_ / "tree"), "");  // nothing there
+}
+
+TEST_F(Files, ATrialLeavesNothing) {
+  EXPECT_TRUE(try_folder(dir_).empty());
+  EXPECT_TRUE(fs::is_empty(dir_));
+  EXPECT_THROW(try_folder(dir_ / "none"), Error);
+  std::ofstream(dir_ / ".write-test-x1y2z3") << "x";
+  remove_trials(dir_);
+  EXPECT_TRUE(fs::is_empty(dir_));
 }
 
 TEST_F(Files, MovedFilesCloseOnce) {

@@ -80,6 +80,7 @@ class Converts : public Scratch {
 
   const std::vector<TensorSpec> two_{{"model.embed_tokens.weight", Dtype::kBF16, {5, 3}},
                                      {"model.norm.weight", Dtype::kBF16, {3}}};
+  std::vector<std::string> notes_;  // of the last import
   fs::path hf_ = dir_ / "hf", step_ = dir_ / "import", out_ = dir_ / "out";
 };
 
@@ -189,7 +190,7 @@ TEST_F(Converts, JoinedAndTransposedTensorsThereAndBackBitForBit) {
     HfModel model;
     model.tensors.tensors = {{"t.attn.weight", {"t.q.weight", "t.k.weight"}, true},
                              {"t.attn.bias", {"t.q.bias", "t.k.bias"}, false}};
-    model.tensors.optional_prefix = "t.";
+    model.tensors.base_prefix = "t.";
     model.tensors.ignored = {"attn.mask"};
     model.parameters = {{"t.q.weight", {4, 3}},
                         {"t.k.weight", {2, 3}},
@@ -344,6 +345,138 @@ TEST_F(Converts, FoldersThatDoNotAgreeWithThemselves) {
   EXPECT_TRUE(contains(import_error(), "a.safetensors"));
   spit(hf_ / "config.json", "{");
   EXPECT_TRUE(contains(import_error(), "config.json: not valid JSON"));
+}
+
+// transformers takes model.safetensors where an index is there too.
+TEST_F(Converts, OfAFileAndAnIndexTheFileIsRead) {
+  write_config();
+  write_hf("model.safetensors", two_, 1);
+  write_hf("other.safetensors", two_, 7);
+  spit(hf_ / "model.safetensors.index.json",
+       R"({"weight_map":{"model.embed_tokens.weight":"other.safetensors",)"
+       R"("model.norm.weight":"other.safetensors"}})");
+  const auto imported_first = [&] {
+    fs::remove_all(step_);
+    notes_ = import_hugging_face(hf_, step_, llama);
+    fs::remove_all(out_);
+    ConsolidateOptions options;
+    options.dtype = Dtype::kBF16;
+    consolidate(step_, out_, options);
+    return data_of(out_ / "model.safetensors", "model.norm.weight");
+  };
+  EXPECT_EQ(imported_first(), data_of(hf_ / "model.safetensors", "model.norm.weight"));
+  ASSERT_EQ(notes_.size(), 1u);
+  EXPECT_TRUE(contains(notes_[0], "model.safetensors, which is read, and model.safetensors.index"));
+  // A name in config.json comes before either, and is not handed on: an export has its own.
+  write_config({{"transformers_weights", "other.safetensors"}});
+  EXPECT_EQ(imported_first(), data_of(hf_ / "other.safetensors", "model.norm.weight"));
+  EXPECT_FALSE(parse_json(slurp(out_ / "config.json"), "").contains("transformers_weights"));
+  write_config({{"transformers_weights", "model.safetensors.index.json"}});
+  EXPECT_EQ(imported_first(), data_of(hf_ / "other.safetensors", "model.norm.weight"));
+  fs::remove_all(step_);
+  for (const char* name : {"../other.safetensors", "other.bin", ""}) {
+    write_config({{"transformers_weights", name}});
+    EXPECT_TRUE(contains(import_error(), "config.json: transformers_weights: ")) << name;
+  }
+  write_config();
+  fs::remove(hf_ / "model.safetensors");
+  EXPECT_EQ(imported_first(), data_of(hf_ / "other.safetensors", "model.norm.weight"));
+  EXPECT_TRUE(notes_.empty());
+}
+
+// Where they are, how often and of which type does not matter.
+TEST_F(Converts, IgnoredTensorsMayBeAnywhere) {
+  write_config({{"tie_word_embeddings", true}});
+  const std::string buffer = "model.layers.0.self_attn.rotary_emb.inv_freq";
+  write_hf("a.safetensors", {two_[0], {buffer, Dtype::kI64, {4}}});
+  write_hf("b.safetensors",
+           {two_[1], {buffer, Dtype::kI64, {4}}, {"lm_head.weight", Dtype::kBF16, {5, 3}}});
+  import_hugging_face(hf_, step_, llama);
+  EXPECT_EQ(read_manifest(step_).tensors.size(), 2u);
+  fs::remove_all(step_);
+  // An index that leaves them out, and one that lists those that are not there.
+  const std::string map = R"({"weight_map":{"model.embed_tokens.weight":"a.safetensors",)"
+                          R"("model.norm.weight":"b.safetensors")";
+  spit(hf_ / "model.safetensors.index.json", map + "}}");
+  import_hugging_face(hf_, step_, llama);
+  EXPECT_EQ(read_manifest(step_).tensors.size(), 2u);
+  fs::remove_all(step_);
+  write_hf("a.safetensors", {two_[0]});
+  write_hf("b.safetensors", {two_[1]});
+  spit(hf_ / "model.safetensors.index.json",
+       map + ",\"" + buffer + R"(":"a.safetensors","lm_head.weight":"b.safetensors"}})");
+  import_hugging_face(hf_, step_, llama);
+  EXPECT_EQ(read_manifest(step_).tensors.size(), 2u);
+}
+
+// Code that a folder brings is not run: the model is transformers' own. It comes along, as a
+// tokenizer may need it, and what is named without being there is not named in the export.
+TEST_F(Converts, CodeComesAlongOrIsNotNamed) {
+  const json map = {{"AutoModelForCausalLM", "modeling_x.XForCausalLM"},
+                    {"AutoTokenizer", json::array({"tokenization_x.X", nullptr})},
+                    {"AutoConfig", "owner/name--configuration_x.XConfig"}};
+  write_config({{"auto_map", map},
+                {"architectures", {"LlamaModel"}},
+                {"custom_pipelines", {{"x", {{"impl", "pipeline.X"}}}}}});
+  write_hf("model.safetensors", two_);
+  spit(hf_ / "tokenization_x.py", "code");
+  const auto notes = import_hugging_face(hf_, step_, llama);
+  ASSERT_EQ(notes.size(), 1u);
+  EXPECT_TRUE(contains(notes[0], "config.json names code of its own (auto_map), which is not run"));
+  consolidate(step_, out_, exporting(llama));
+  EXPECT_EQ(slurp(out_ / "tokenization_x.py"), "code");
+  const json config = parse_json(slurp(out_ / "config.json"), "");
+  EXPECT_EQ(config["auto_map"],
+            (json{{"AutoTokenizer", map["AutoTokenizer"]}, {"AutoConfig", map["AutoConfig"]}}));
+  EXPECT_FALSE(config.contains("custom_pipelines"));
+  // The class is that of the weights that lie beside it.
+  EXPECT_EQ(config["architectures"], json::array({"LlamaForCausalLM"}));
+}
+
+// As another user than root, whom permissions bind.
+class AsNobody {
+ public:
+  AsNobody() : root_(geteuid() == 0) {
+    if (root_ && seteuid(65534) != 0) throw std::runtime_error("seteuid");
+  }
+  ~AsNobody() {
+    if (root_ && seteuid(0) != 0) std::abort();
+  }
+
+ private:
+  bool root_;
+};
+
+// What keeps a source from being read is named, with its reason, as the user's to mend.
+TEST_F(Converts, ASourceThatCannotBeRead) {
+  write_config();
+  write_hf("model.safetensors", two_);
+  spit(hf_ / "tokenizer.json", "{}");
+  fs::permissions(dir_, fs::perms::all);
+  const auto refused = [&](const fs::path& path) {
+    fs::permissions(path, fs::perms::none);
+    std::string message;
+    {
+      const AsNobody nobody;
+      message = user_error([&] { import_hugging_face(hf_, step_, llama); });
+    }
+    fs::permissions(path, fs::perms::all);
+    EXPECT_FALSE(fs::exists(step_));
+    return message;
+  };
+  for (const char* name : {"config.json", "model.safetensors", "tokenizer.json"}) {
+    const std::string message = refused(hf_ / name);
+    EXPECT_TRUE(contains(message, (hf_ / name).string()));
+    EXPECT_TRUE(contains(message, "Permission denied"));
+  }
+  for (const fs::path& folder : {hf_, dir_}) {
+    const std::string message = refused(folder);
+    EXPECT_TRUE(contains(message, hf_.string()));
+    EXPECT_TRUE(contains(message, "Permission denied"));
+  }
+  fs::create_symlink("loop", dir_ / "loop");
+  const std::string message = user_error([&] { import_hugging_face(dir_ / "loop", step_, llama); });
+  EXPECT_TRUE(contains(message, "loop: Too many levels of symbolic links"));
 }
 
 TEST_F(Converts, OutputAppearsWholeOrNotAtAll) {

@@ -133,21 +133,44 @@ TEST_F(Forged, EveryCaseIsAClearError) {
       {"not JSON", forge("{\"t\": nonsense}", ""), {"not valid JSON"}},
       {"two values", forge("{}{}", ""), {"not valid JSON"}},
       {"no header at all", forge("", "12"), {"not valid JSON"}},
+      {"null in the metadata",
+       forge(R"({"__metadata__":{"a":null}})", ""),
+       {"null does not belong"}},
+      {"null for a tensor", forge(R"({"t":null})", ""), {"null does not belong at 't'"}},
+      {"metadata twice", forge(R"({"__metadata__":null,"__metadata__":{}})", ""), {"given twice"}},
+      {"a byte-order mark", forge("\xef\xbb\xbf{}", ""), {"begins with a byte-order mark"}},
+      {"padded by NUL", forge("{}" + std::string(6, '\0'), ""), {"NUL at byte 2", "spaces alone"}},
+      {"NUL and more", forge("{}" + std::string(1, '\0') + "{}", ""), {"NUL at byte 2"}},
+      {"padded by a form feed", forge("{}\f", ""), {"not valid JSON"}},
+      {"a comment", forge("{/* */}", ""), {"not valid JSON"}},
+      {"a comma too many",
+       forge("{" + entry("t", "U8", "[1]", "[0,1]") + ",}", "1"),
+       {"not valid JSON"}},
+      {"a leading zero", forge("{" + entry("t", "U8", "[01]", "[0,1]") + "}", "1"), {"not valid"}},
+      {"minus zero", forge("{" + entry("t", "U8", "[-0]", "[0,0]") + "}", ""), {"'t'"}},
+      {"half a surrogate pair",
+       forge("{" + entry("a\\ud800b", "U8", "[1]", "[0,1]") + "}", "1"),
+       {"not valid JSON"}},
+      {"a tensor of nothing inside another",
+       forge("{" + entry("a", "U8", "[2]", "[0,2]") + "," + entry("b", "U8", "[0]", "[1,1]") + "}",
+             "12"),
+       {"'b' begins at byte 1", "inside 'a'"}},
       {"not UTF-8", forge("{\"\xff\xfe\":1}", ""), {"not valid JSON"}},
       {"65 dims",
-       forge("{" +
-                 entry(
-                     "t", "U8",
-                     "[1" +
-                         [] {
-                           std::string ones;
-                           for (int i = 0; i < 64; ++i) ones += ",1";
-                           return ones;
-                         }() +
-                         "]",
-                     "[0,1]") +
-                 "}",
-             "1"),
+       forge(
+           "{" +
+               entry(
+                   "t", "U8",
+                   "[1" +
+                       [] {
+                         std::string ones;
+                         for (int i = 0; i < 64; ++i) ones += ",1";
+                         return ones;
+                       }() +
+                       "]",
+                   "[0,1]") +
+               "}",
+           "1"),
        {"'t'", "more than 64"}},
   };
   for (const Case& c : cases) {
@@ -200,6 +223,10 @@ TEST_F(Forged, JsonTextHasLimits) {
   EXPECT_TRUE(contains(user_error([] { parse_json(std::string(100000, '['), "m.json"); }),
                        "deeper than 64"));
   EXPECT_TRUE(contains(user_error([] { parse_json("{} x", "m.json"); }), "not valid JSON"));
+  EXPECT_TRUE(contains(user_error([] { parse_json("\xef\xbb\xbf{}", "m.json"); }),
+                       "m.json: not valid JSON: it begins with a byte-order mark"));
+  EXPECT_TRUE(contains(user_error([] { parse_json(std::string("{}\0x", 4), "m.json"); }),
+                       "m.json: not valid JSON: it holds NUL at byte 2"));
   EXPECT_EQ(parse_json(R"({"a":{"a":1}})", "m.json")["a"]["a"], 1);
 }
 

@@ -73,5 +73,25 @@ TEST_F(Safetensors, ReadsUnpaddedAndUnalignedFilesInAnyOrder) {
   EXPECT_EQ(read(forge("{}", "")).entries.size(), 0u);
 }
 
+// As the reference library: white space around, no metadata by either name, nothing of no bytes.
+TEST_F(Safetensors, ReadsWhatTheReferenceTakes) {
+  const std::string tensor = R"("t":{"dtype":"U8","shape":[1],"data_offsets":[0,1]})";
+  const std::vector<std::string> headers = {
+      " {" + tensor + "}",
+      "\n{" + tensor + "}\t\r\n ",
+      R"({"__metadata__":null,)" + tensor + "}",
+      "{" + tensor + R"(,"__metadata__":null})",
+      R"({"__metadata__":{},)" + tensor + "}",
+      R"({"t":{"dtype":"\u00558","shape":[1],"data_offsets":[0,1]}})",
+      "{" + tensor + R"(,"none":{"dtype":"F32","shape":[0,4],"data_offsets":[1,1]}})"};
+  for (const std::string& header : headers) {
+    const SafetensorsHeader read_back = read(forge(header, "1"));
+    ASSERT_FALSE(read_back.entries.empty()) << header;
+    EXPECT_EQ(read_back.entries[0].name, "t") << header;
+    EXPECT_EQ(read_back.entries[0].dtype, Dtype::kU8) << header;
+    EXPECT_TRUE(read_back.metadata.empty()) << header;
+  }
+}
+
 }  // namespace
 }  // namespace tessera::testing

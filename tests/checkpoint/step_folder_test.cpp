@@ -36,8 +36,17 @@ TEST_F(StepFolders, ARunFolderStandsForItsNewestStep) {
 
 TEST_F(StepFolders, AFileStandsForTheFolderThatHoldsIt) {
   const fs::path path = step(5);
-  EXPECT_TRUE(contains(user_error([&] { check_step_folder(path / "manifest.json"); }),
-                       "the folder is wanted: " + path.string()));
+  spit(run_ / "checkpoints/latest", "step-00000005");
+  for (const fs::path& file : {path / "manifest.json", run_ / "checkpoints/latest"})
+    EXPECT_TRUE(contains(user_error([&] { check_step_folder(file); }),
+                         "a step folder is wanted, such as " + path.string()));
+}
+
+TEST_F(StepFolders, AHuggingFaceFolderIsNamed) {
+  fs::create_directories(dir_ / "hf");
+  spit(dir_ / "hf/config.json", "{}");
+  EXPECT_TRUE(contains(user_error([&] { check_step_folder(dir_ / "hf"); }),
+                       "tessera checkpoint import makes one of it"));
 }
 
 TEST_F(StepFolders, AStepFolderAndWhatIsNothingOfTheKindPass) {

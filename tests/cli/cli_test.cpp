@@ -108,10 +108,14 @@ TEST(Cli, WrongCommandLinesExitWith2) {
        "consolidate --help"},
       {"checkpoint inspect", "STEP_DIR is required", "checkpoint inspect --help"},
       {"checkpoint import hf", "STEP_DIR is required", "checkpoint import --help"},
+      {"train c.yaml -n 2", "launch/run_local.sh CONFIG -n RANKS", "train --help"},
       {"data pack", "INPUT is required", "data pack --help"},
       {"data pack a.txt", "--out is required", "data pack --help"},
       {"data pack a.txt --out p --valid-fraction 2", "valid-fraction", "data pack --help"},
       {"config check c.yaml --ranks 0", "--ranks", "config check --help"},
+      {"config check c.yaml --ranks-per-node 0", "--ranks-per-node", "config check --help"},
+      {"config check c.yaml --ranks 2 --device-memory 80XB", "--device-memory",
+       "config check --help"},
   };
   for (const auto& c : cases) {
     SCOPED_TRACE(c.arguments);
@@ -127,10 +131,11 @@ TEST(Cli, WrongCommandLinesExitWith2) {
 TEST(Cli, ConfigCommands) {
   const TempDir dir;
   dir.write("c.yaml", kMinimal);
-  const Result check = run(dir, "config check c.yaml --ranks 4 --set parallel.tp=2");
+  const Result check = run(dir, "config check c.yaml --no-data --ranks 4 --set parallel.tp=2");
   EXPECT_EQ(check.exit_code, 0) << check.err;
-  EXPECT_EQ(check.out, "c.yaml: ok, dp_replicate 1 x dp_shard 2 x tp 2\n");
-  EXPECT_EQ(run(dir, "config check c.yaml").out, "c.yaml: ok\n");
+  EXPECT_HAS(check.out,
+             "c.yaml: ok, dp_replicate 1 x dp_shard 2 x tp 2\nmemory of rank 0: master weights ");
+  EXPECT_EQ(run(dir, "config check c.yaml --no-data").out, "c.yaml: ok\n");
   // An option before CONFIG does not take it for another value.
   const Result show = run(dir, "config show --set training.steps=5 --set=optimizer.lr=0.5 c.yaml");
   EXPECT_EQ(show.exit_code, 0) << show.err;
@@ -139,12 +144,48 @@ TEST(Cli, ConfigCommands) {
   dir.write("resolved.yaml", show.out);
   EXPECT_EQ(run(dir, "config show resolved.yaml").out, show.out);
   EXPECT_HAS(run(dir, "config show c.yaml --set 'data.train=[a b, c]'").out, "[\"a b\", c]");
-  const Result mesh = run(dir, "config check c.yaml --ranks 6 --set parallel.tp=4");
+  const Result mesh = run(dir, "config check c.yaml --no-data --ranks 6 --set parallel.tp=4");
   EXPECT_EQ(mesh.exit_code, 2);
   EXPECT_EQ(mesh.out, "");
   EXPECT_HAS(mesh.err, "would work with 6 ranks: 1, 2");
   EXPECT_HAS(run(dir, "config keys").out, "training.steps");
   EXPECT_HAS(run(dir, "config keys --markdown").out, "| `steps` |");
+}
+
+// What only compute nodes can run is found wrong anywhere.
+TEST(Cli, ConfigCheckLooksAtDataNodesAndMemory) {
+  const TempDir dir;
+  std::string large = kMinimal;
+  for (const auto& [from, to] :
+       {std::pair<std::string, std::string>{"hidden_size: 64", "hidden_size: 5120"},
+        {"intermediate_size: 192", "intermediate_size: 13824"},
+        {"num_hidden_layers: 2", "num_hidden_layers: 40"},
+        {"num_attention_heads: 4", "num_attention_heads: 40"},
+        {"vocab_size: 256", "vocab_size: 32000"}})
+    large.replace(large.find(from), from.size(), to);
+  dir.write("c.yaml", large + "parallel: {zero: 0, tp: 8}\ncheckpoint: {init_from: no/step}\n");
+  Result result = run(dir, "config check c.yaml --ranks 40 --ranks-per-node 4 --device-memory 8GB");
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_EQ(result.out, "");
+  EXPECT_HAS(result.err, "error: [config] 4 mistakes:\n");
+  EXPECT_HAS(result.err, "  c.yaml:11:11: data.train[0]: ");
+  EXPECT_HAS(result.err, "  c.yaml:16:18: memory: rank 0 would hold ");
+  EXPECT_HAS(result.err, "the cheapest first: parallel.zero: ");
+  EXPECT_HAS(result.err, "  c.yaml:16:25: parallel.tp: 8; with 4 ranks a node");
+  EXPECT_HAS(result.err, "  c.yaml:17:25: ");
+  EXPECT_HAS(result.err, "no/step");
+  result = run(dir,
+               "config check c.yaml --ranks 40 --ranks-per-node 8 --device-memory 80GB --no-data "
+               "--set parallel.zero=3 --set parallel.tp=8 --set checkpoint.init_from=none");
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_HAS(result.out, "c.yaml: ok, dp_replicate 1 x dp_shard 5 x tp 8\nmemory of rank 0: ");
+  EXPECT_HAS(result.out, "activations not counted; ");
+  EXPECT_HAS(result.out, " are left for them");
+  // Patterns that fit nothing need no mesh to be found.
+  result = run(dir, "config check c.yaml --no-data --set 'optimizer.groups=[{params: [nothing]}]'");
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_HAS(result.err, "nothing");
+  EXPECT_HAS(run(dir, "config check c.yaml --device-memory 80GB").err, "needs --ranks");
 }
 
 TEST(Cli, OutputThatCannotBeWrittenIsAFailure) {
@@ -169,9 +210,11 @@ TEST(Cli, WrongConfigurationsExitWith2) {
       {"config show c.yaml", "error: [config] c.yaml:16:13: optimizer.lerning_rate"},
       {"train empty.yaml", "error: [config] empty.yaml:1:1: empty configuration"},
       {"train none.yaml", "error: [config] none.yaml: cannot be opened"},
-      {"train good.yaml --set parallel.tp=3", "error: [config] parallel.tp: 3; must divide"},
+      {"config check good.yaml --set parallel.tp=3",
+       "error: [config] --set parallel.tp: parallel.tp: 3; must divide"},
       {"train good.yaml --set parallel.tp=2",
-       "tp 2 = 2 must divide the number of ranks, which is 1"},
+       "error: [config] --set parallel.tp: parallel: dp_replicate 1 x tp 2 = 2 must divide the "
+       "number of ranks, which is 1"},
       {"train good.yaml --set training.steps=1e3", "error: [config] --set training.steps: "},
   };
   for (const auto& c : cases) {
@@ -218,6 +261,58 @@ TEST(Cli, ARankThatFailsAloneIsNamed) {
   EXPECT_EQ(result.exit_code, 2);
   EXPECT_EQ(count(result.err, "error: "), 1) << result.err;
   EXPECT_HAS(result.err, "error: rank 1: [config] good.yaml: cannot be opened");
+}
+
+TEST(Cli, WhatTheEnvironmentAsksForIsChecked) {
+  const TempDir dir;
+  dir.write("good.yaml", kMinimal);
+  const struct {
+    const char* variable;
+    const char* message;
+  } cases[] = {
+      {"TESSERA_CPU=avx",
+       "error: [kernels] TESSERA_CPU is 'avx'; it must be one of avx512, avx2, sse4, scalar"},
+      {"OMP_NUM_THREADS=8x",
+       "error: [threads] OMP_NUM_THREADS is '8x'; it must be a number of threads from 1 to 1024"},
+      {"OMP_NUM_THREADS=99999", "error: [threads] OMP_NUM_THREADS is '99999'"},
+  };
+  for (const auto& c : cases) {
+    SCOPED_TRACE(c.variable);
+    for (const char* command :
+         {"train good.yaml", "config check good.yaml", "checkpoint consolidate a b"}) {
+      const Result result = run(dir, command, c.variable);
+      EXPECT_EQ(result.exit_code, 2);
+      EXPECT_EQ(result.out, "");
+      EXPECT_HAS(result.err, c.message);
+    }
+    EXPECT_EQ(run(dir, "--help", c.variable).exit_code, 0);
+  }
+}
+
+// A training run whose limits leave no room for its threads: 7 stacks of 16 GiB in 64 GiB.
+TEST(Cli, ThreadsThatCannotBeMadeAreAFailure) {
+  const TempDir dir;
+  dir.write("text.txt", std::string(1000, 'x'));
+  ASSERT_EQ(run(dir, "data pack text.txt --out text").exit_code, 0);
+  dir.write("c.yaml", R"(
+run: {dir: run}
+model: {type: llama, hidden_size: 16, intermediate_size: 16, num_hidden_layers: 1, num_attention_heads: 2,
+        vocab_size: 256}
+data: {train: [text], seq_len: 8}
+training: {steps: 2, global_batch_size: 2}
+)");
+  const std::string limits =
+      R"(bash -c 'ulimit -s 16777216 -v 67108864; exec timeout 60 "$0" "$@"')";
+  const Result failed = run(dir, "train c.yaml --set run.threads=8", limits);
+  EXPECT_EQ(failed.exit_code, 1) << failed.err;
+  EXPECT_HAS(failed.err, "error: [threads] cannot make a thread for computation (run.threads): ");
+  EXPECT_HAS(failed.err, "address space 67108864 KiB (ulimit -v)");
+  const Result result =
+      run(dir, "train c.yaml --set run.threads=2", "TESSERA_CPU=scalar " + limits);
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_HAS(
+      result.out,
+      " parameters on 1 rank (dp_replicate 1 x dp_shard 1 x tp 1), zero 3, fp32, scalar kernels\n");
 }
 
 TEST(Cli, SlurmTasksWithoutMpiAreRefused) {
@@ -318,6 +413,17 @@ TEST(Cli, CheckpointErrorsExitWith2) {
     std::filesystem::create_directories(dir.path() / "run/checkpoints" / name);
   std::filesystem::rename(dir.path() / "manifest.json",
                           dir.path() / "run/checkpoints/step-00000010/manifest.json");
+  dir.write("latest", "step-00000010");
+  std::filesystem::rename(dir.path() / "latest", dir.path() / "run/checkpoints/latest");
+  const Result file = run(dir, "checkpoint inspect run/checkpoints/latest");
+  EXPECT_EQ(file.exit_code, 2) << file.err;
+  EXPECT_HAS(file.err, "it is a file, and a step folder is wanted, such as run/checkpoints/step-");
+  const Result step = run(dir, "checkpoint import run/checkpoints/step-00000010 out");
+  EXPECT_EQ(step.exit_code, 2) << step.err;
+  EXPECT_HAS(step.err, "without an import");
+  std::filesystem::create_directories(dir.path() / "hf");
+  std::ofstream(dir.path() / "hf/config.json") << "{}";
+  EXPECT_HAS(run(dir, "checkpoint consolidate hf out").err, "import makes one of it");
   for (const std::string arguments :
        {"checkpoint inspect run", "checkpoint inspect run/checkpoints",
         "checkpoint consolidate run out"}) {

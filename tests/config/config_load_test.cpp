@@ -195,6 +195,7 @@ TEST(Load, EveryKeyGoesToItsOwnMember) {
       {"data.pad_id", 0},
       {"data.bos_id", 1},
       {"data.eos_id", 2},
+      {"model.attention_bias", true},
       {"training.steps", 1000},
       {"training.global_batch_size", 12},
       {"training.micro_batch_size", 3},
@@ -217,13 +218,16 @@ TEST(Load, EveryKeyGoesToItsOwnMember) {
       {"schedule.type", "linear"},
       {"schedule.warmup_steps", 4},
       {"schedule.min_lr_ratio", 0.0},
+      {"schedule.steps", 500},
       {"eval.every", 20},
       {"eval.batches", 3},
       {"checkpoint.every", 30},
       {"checkpoint.keep", 0},
       {"checkpoint.resume", "none"},
       {"checkpoint.init_from", "some/step"},
+      {"checkpoint.allow_change", {"optimizer.lr"}},
       {"communication.timeout", 30},
+      {"communication.file_timeout", 60},
       {"communication.shared_memory", false},
       {"debug.poison_released", true},
       {"debug.check_collectives", true},
@@ -268,9 +272,9 @@ TEST(Load, OverridesApplyInOrder) {
 
 TEST(Load, YamlRoundTrip) {
   Config odd = load_text(kContract);
-  odd.run.dir = "runs/a #b: \"c\"\t\xc3\xa9\n";
+  odd.run.dir = "runs/a #b: \"c\" $HOME ~ \xc3\xa9";  // what has been expanded stays as it is
   odd.run.seed = 9223372036854775807u;
-  odd.data.train = {"no", "~", "null", "1e3", "- a", "a, b", " lead", "*x", "&x", "!x", "yes", ""};
+  odd.data.train = {"no", "$x", "null", "1e3", "- a", "a, b", " lead", "*x", "&x", "!x", "yes", ""};
   odd.data.train.pop_back();  // the reader takes no empty text
   odd.data.valid = {};
   odd.optimizer.lr = 0.1 + 0.2;

@@ -81,7 +81,7 @@ TEST(Reader, RefusesTexts) {
       {"unclosed", base + "optimizer: {lr: 1e-3\n", {"c.yaml:1", "not valid YAML"}},
       {"control character",
        base + "eval: {every: 0}\n\x04schedule: {warmup_steps: 5}\n",
-       {"c.yaml:17:1: control character 0x04"}},
+       {"c.yaml:17:1: U+0004, a control character; remove it"}},
       {"not UTF-8", "run: {dir: \xff}\n", {"c.yaml:1:12: byte 0xff is not UTF-8"}},
       {"UTF-16", "\xff\xfer\n", {"UTF-16"}},
       {"deep nesting", "run: " + std::string(5000, '['), {"not valid YAML"}},

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "config_text.h"
+#include "support/error_of.h"
 
 namespace tessera {
 namespace {
@@ -54,6 +55,47 @@ TEST(Resume, MathematicsIsNamed) {
     EXPECT_EQ(difference.mathematics, Lines{line});
     EXPECT_EQ(difference.other, Lines{});
   }
+}
+
+TEST(Resume, WhatIsNamedMayChange) {
+  const Lines changes = {"optimizer.lr=0.5", "training.global_batch_size=16", "run.dir=b"};
+  const ConfigDifference refused = compare({}, changes);
+  EXPECT_EQ(refused.on_request, (Lines{"training.global_batch_size", "optimizer.lr"}));
+  EXPECT_TRUE(refused.allowed.empty());
+  Lines allowing = changes;
+  allowing.push_back("checkpoint.allow_change=[optimizer.lr]");
+  const ConfigDifference one = compare({}, allowing);
+  EXPECT_EQ(one.mathematics, Lines{"training.global_batch_size: 8 -> 16"});
+  EXPECT_EQ(one.on_request, Lines{"training.global_batch_size"});
+  ASSERT_EQ(one.allowed.size(), 1U);
+  EXPECT_EQ(one.allowed[0].text(), "optimizer.lr: 0.001 -> 0.5");
+  EXPECT_EQ(one.allowed[0].before, 0.001);
+}
+
+// A list as for every key of a model, data and so on: which of them have a meaning when changed.
+TEST(Resume, ANameThatCannotBeAllowedIsRefusedWithTheReason) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"model.hidden_size",
+       "it cannot be changed: the checkpoint's weights are those of its model"},
+      {"model.initializer_range", "it shapes the weights of a new run alone"},
+      {"data.kind", "a model takes samples of one kind"},
+      {"data.pad_id", "learned what that token means"},
+      {"parallel.tp", "it may change without being named"},
+      {"schedule.steps", "it may change without being named"},
+      {"optimizer.lrr", "did you mean optimizer.lr?"},
+      {"nonsense", "it is no key that may be named; these are: run.seed, "},
+  };
+  for (const auto& [key, why] : cases) {
+    const std::string error = error_of([&, key = key] {
+      check_config(minimal({std::string("checkpoint.allow_change=[") + key + "]"}));
+    });
+    EXPECT_NE(error.find(std::string("checkpoint.allow_change: ") + key), std::string::npos)
+        << error;
+    EXPECT_NE(error.find(why), std::string::npos) << error;
+  }
+  check_config(
+      minimal({"checkpoint.allow_change=[run.seed, data.train, data.seq_len, "
+               "model.hidden_dropout, optimizer.groups, precision.params]"}));
 }
 
 TEST(Resume, OtherKeysMayChange) {

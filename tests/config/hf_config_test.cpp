@@ -31,7 +31,7 @@ AnyModel small_model(const std::string& type) {
     if (auto* size = std::get_if<IntegerValue>(&field.value); size && field.required)
       size->set(field.name.find("head") == std::string::npos ? 8 : 4);
   model->complete();
-  model->check(8);
+  check_model(model);
   return model;
 }
 
@@ -122,6 +122,7 @@ TEST(HfConfig, ReadsScaledRotaryPositionsOfBothVersions) {
   EXPECT_EQ(sizes(load_json(json)).rope_scaling, expected);
   EXPECT_EQ(sizes(load_json(json)).rope_theta, 500000.0);
   json.erase("rope_scaling");
+  json.erase("rope_theta");
   json["rope_parameters"] = llama3;
   json["rope_parameters"]["rope_theta"] = 1234.5;
   const Config config = load_json(json);
@@ -145,14 +146,27 @@ TEST(HfConfig, RefusesRotaryPositionsThatContradictEachOther) {
   json["rope_scaling"] = {{"type", "linear"}, {"factor", 2.0}};
   EXPECT_EQ(sizes(load_json(json)).rope_scaling.factor, 2.0);
   for (const nlohmann::json& other :
-       {nlohmann::json{{"type", "linear"}, {"factor", 4.0}},
-        {{"rope_type", "default"}},
-        {{"type", "linear"}, {"factor", 2.0}, {"rope_theta", 10.0}}}) {
+       {nlohmann::json{{"type", "linear"}, {"factor", 4.0}}, {{"rope_type", "default"}}}) {
     json["rope_scaling"] = other;
     expect_user_error([&] { load_json(json); },
                       {"rope_scaling: ", "must say the same as rope_parameters"}, other.dump());
   }
+  json["rope_scaling"] = {{"type", "linear"}, {"factor", 2.0}, {"rope_theta", 10.0}};
+  expect_user_error([&] { load_json(json); },
+                    {"rope_theta: 500000; must say the same as rope_scaling.rope_theta 10.0"},
+                    "a base of its own");
+  json.erase("rope_theta");
+  expect_user_error([&] { load_json(json); }, {"must say the same as rope_parameters"}, "bases");
   json = plain;
+  json["rope_parameters"] = {{"rope_type", "default"}, {"rope_theta", 10000.0}};
+  expect_user_error([&] { load_json(json); },
+                    {"rope_theta: 500000; must say the same as rope_parameters.rope_theta 10000.0"},
+                    "the base outside");
+  json = plain;
+  json["rope_scaling"] = {{"type", "linear"}, {"rope_type", "default"}, {"factor", 2.0}};
+  expect_user_error([&] { load_json(json); },
+                    {"rope_scaling: type: \"linear\"; must say the same as rope_type default"},
+                    "types");
   json["rope_scaling"] = {{"rope_type", "llama3"},
                           {"factor", 8.0},
                           {"low_freq_factor", 1.0},
@@ -161,6 +175,120 @@ TEST(HfConfig, RefusesRotaryPositionsThatContradictEachOther) {
   json["original_max_position_embeddings"] = 8192;
   expect_user_error([&] { load_json(json); }, {"original_max_position_embeddings: 8192", "4096"},
                     "length");
+}
+
+TEST(HfConfig, RefusesRotaryNumbersThatSayNothing) {
+  const struct {
+    nlohmann::json map;
+    std::string part;
+  } cases[] = {
+      {{{"factor", 2.0}}, "factor: 2.0; has no rope_type beside it"},
+      {{{"rope_type", "default"}, {"factor", 2.0}},
+       "factor: 2.0; does not belong to rope_type def"},
+      {{{"type", "linear"}, {"factor", 2.0}, {"low_freq_factor", 1.0}},
+       "low_freq_factor: 1.0; does not belong to rope_type linear"},
+      {{{"rope_type", "linear"}, {"factor", 2.0}, {"attention_factor", 1.5}},
+       "attention_factor: 1.5; does not belong"},
+      {{{"full_attention", {{"rope_type", "default"}}}}, "by kind of layer are not supported"},
+      {{{"rope_type", "default"}, {"rope_theta", 0}}, "rope_theta: 0.0; must be above 0"},
+  };
+  for (const char* key : {"rope_scaling", "rope_parameters"}) {
+    nlohmann::json json = nlohmann::json::parse(kLlama4);
+    json.erase("rope_theta");
+    for (const auto& bad : cases) {
+      json[key] = bad.map;
+      expect_user_error([&] { load_json(json); }, {std::string(key) + ": ", bad.part},
+                        bad.map.dump());
+    }
+    // What says nothing at all is taken.
+    for (const nlohmann::json& none :
+         {nlohmann::json::object(), nlohmann::json{{"rope_type", "default"}, {"factor", 1.0}},
+          nlohmann::json{{"rope_type", "default"}, {"factor", nullptr}}}) {
+      json[key] = none;
+      EXPECT_EQ(sizes(load_json(json)).rope_scaling, RopeScaling()) << none;
+    }
+    json.erase(key);
+  }
+}
+
+// As transformers does it: outside of the map, and else the longest context.
+TEST(HfConfig, Llama3sFirstLengthMayStandOutsideOfItsMap) {
+  nlohmann::json json = nlohmann::json::parse(kLlama4);
+  json["rope_scaling"] = {{"rope_type", "llama3"},
+                          {"factor", 8.0},
+                          {"low_freq_factor", 1.0},
+                          {"high_freq_factor", 4.0}};
+  const auto length = [&] {
+    return sizes(load_json(json)).rope_scaling.original_max_position_embeddings;
+  };
+  EXPECT_EQ(length(), 2048);
+  json["original_max_position_embeddings"] = 512;
+  EXPECT_EQ(length(), 512);
+  json.erase("original_max_position_embeddings");
+  json.erase("max_position_embeddings");
+  expect_user_error([&] { load_json(json); }, {"must have original_max_position_embeddings"},
+                    "none");
+}
+
+// The class's default holds where the key is left out; null is as many as query heads.
+TEST(HfConfig, NullKvHeadsAreAsManyAsQueryHeads) {
+  for (const char* type : {"llama", "mistral", "qwen2", "qwen3", "phi3"}) {
+    nlohmann::json json = nlohmann::json::parse(kLlama4);
+    json["model_type"] = type;
+    json["num_key_value_heads"] = nullptr;
+    EXPECT_EQ(sizes(load_json(json)).num_key_value_heads, 4) << type;
+  }
+}
+
+TEST(HfConfig, NullIsNoNumberThatNobodyWrote) {
+  nlohmann::json json = nlohmann::json::parse(kLlama4);
+  json["head_dim"] = nullptr;  // of these, none is meant
+  json["attention_dropout"] = nullptr;
+  EXPECT_EQ(sizes(load_json(json)).head_dim(), 16);
+  for (const char* key : {"rms_norm_eps", "initializer_range", "tie_word_embeddings", "hidden_act",
+                          "rope_theta", "attention_bias"}) {
+    nlohmann::json bad = json;
+    bad[key] = nullptr;
+    expect_user_error([&] { load_json(bad); }, {std::string(key) + ": null", "or be left out"},
+                      key);
+  }
+  json["model_type"] = "qwen3";  // its heads are 128 wide where nothing is said
+  expect_user_error([&] { load_json(json); }, {"head_dim: null", "or be left out"}, "qwen3");
+}
+
+TEST(HfConfig, OtherNamesOfAnActivation) {
+  nlohmann::json json = nlohmann::json::parse(kLlama4);
+  const Config silu = load_json(json);
+  json["hidden_act"] = "swish";
+  EXPECT_EQ(load_json(json).model, silu.model);
+  json = small_model("gpt2")->hf_config(64);
+  for (const auto& [name, same] : {std::pair("gelu_fast", "gelu_new"),
+                                   {"gelu_python", "gelu"},
+                                   {"gelu_accurate", "gelu_new"}}) {
+    json["activation_function"] = name;
+    const AnyModel model = model_from_hf(json, name);
+    json["activation_function"] = same;
+    EXPECT_EQ(model, model_from_hf(json, same)) << name;
+  }
+}
+
+TEST(HfConfig, BiasesOfAttention) {
+  for (const char* type : {"llama", "qwen3"}) {
+    nlohmann::json json = nlohmann::json::parse(kLlama4);
+    json["model_type"] = type;
+    json["attention_bias"] = true;
+    const Config config = load_json(json);
+    EXPECT_TRUE(sizes(config).attention_bias) << type;
+    EXPECT_EQ(config.model->hf_config(8).at("attention_bias"), true) << type;
+    EXPECT_EQ(model_from_hf(config.model->hf_config(8), "again"), config.model) << type;
+    EXPECT_NE(to_yaml(config).find("attention_bias: true\n"), std::string::npos) << type;
+  }
+  for (const char* type : {"mistral", "phi3"}) {  // their classes have none
+    nlohmann::json json = nlohmann::json::parse(kLlama4);
+    json["model_type"] = type;
+    json["attention_bias"] = true;
+    expect_user_error([&] { load_json(json); }, {"attention_bias: true; only false"}, type);
+  }
 }
 
 TEST(HfConfig, RefusesAttentionInBothDirections) {
@@ -291,7 +419,6 @@ TEST(HfConfig, RefusesWhatTheModelCannotDo) {
       {"model_type", "bert", {"model_type: \"bert\"", "the models of this program are llama, "}},
       {"model_type", null, {"model_type: null"}},
       {"hidden_act", "gelu", {"hidden_act: \"gelu\"", "only \"silu\""}},
-      {"attention_bias", true, {"attention_bias: true", "bias are not supported"}},
       {"mlp_bias", true, {"mlp_bias: true", "bias are not supported"}},
       {"attention_bias", "no", {"attention_bias: \"no\"", "true or false"}},
       {"attention_dropout", 1.0, {"attention_dropout: 1.0", "at least 0 and below 1"}},

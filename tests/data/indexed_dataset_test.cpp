@@ -147,6 +147,20 @@ TEST_F(IndexedDatasetTest, NamesAMissingFileAsItWasGiven) {
   EXPECT_THAT(user_error([&] { IndexedDataset data(prefix_); }), HasSubstr("not a regular file"));
 }
 
+TEST_F(IndexedDatasetTest, NamesWhatIsOftenGivenInsteadOfAPrefix) {
+  write_pair<uint8_t>(prefix_, 1, {1, 2, 3});
+  const auto refusal = [](const std::string& prefix) {
+    return user_error([&] { IndexedDataset data(prefix); });
+  };
+  for (const char* ending : {".bin", ".idx"})
+    EXPECT_THAT(refusal(prefix_ + ending), HasSubstr("named without the ending: " + prefix_));
+  EXPECT_THAT(refusal(folder_.path()), HasSubstr(folder_.path().string() + " is a folder"));
+  write_file(prefix_ + ".txt", "text\n");
+  EXPECT_THAT(refusal(prefix_ + ".txt"), HasSubstr("tessera data pack " + prefix_ + ".txt"));
+  std::filesystem::create_directory(prefix_);  // a folder of the same name is no mistake
+  EXPECT_EQ(IndexedDataset(prefix_).num_tokens(), 3);
+}
+
 // D02.
 TEST_F(IndexedDatasetTest, RefusesEmptyFiles) {
   EXPECT_THAT(error_of(small_index(), ""), HasSubstr(prefix_ + ".bin is empty: 0 bytes"));

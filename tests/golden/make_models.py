@@ -32,6 +32,7 @@ MODELS = {
     "llama3-tied": transformers.LlamaConfig(
         **DECODER | {"rope_parameters": LLAMA3, "tie_word_embeddings": True, "num_key_value_heads": 1,
                      "max_position_embeddings": 256}),
+    "llama-bias": transformers.LlamaConfig(**DECODER, attention_bias=True),
     "mistral": transformers.MistralConfig(**DECODER, sliding_window=3, head_dim=16),
     "qwen2": transformers.Qwen2Config(**DECODER),
     "qwen3": transformers.Qwen3Config(**DECODER, head_dim=16),

@@ -20,10 +20,22 @@ cat >"$work/tessera" <<'EOF'
 #!/usr/bin/env bash
 echo "rank ${OMPI_COMM_WORLD_RANK:-none} threads $OMP_NUM_THREADS foo ${FOO:-unset} arguments $*"
 if [[ " $* " == *" wait "* ]]; then
-  trap 'sleep 1.5; echo saved; exit 3' USR1
   touch "$STARTED.${OMPI_COMM_WORLD_RANK:-none}"
-  for ((i = 0; i < 300; ++i)); do sleep 0.1; done
+  for ((i = 0; i < 300; ++i)); do
+    if [[ -e $TESSERA_LAUNCH_FOLDER/stop ]]; then sleep 1.5; echo saved; exit 3; fi
+    sleep 0.1
+  done
 fi
+if [[ " $* " == *" saving "* ]]; then  # at the second Ctrl-C
+  touch "$TESSERA_LAUNCH_FOLDER/keep" "$STARTED.${OMPI_COMM_WORLD_RANK:-none}"
+  for ((i = 0; i < 300; ++i)); do
+    if [[ -e $TESSERA_LAUNCH_FOLDER/now ]]; then sleep 1; echo whole; exit 3; fi
+    sleep 0.1
+  done
+fi
+if [[ " $* " == *" killed "* && $OMPI_COMM_WORLD_RANK == 1 ]]; then kill -KILL $$; fi
+if [[ " $* " == *" silent "* ]]; then exit 1; fi
+echo "terminal ${TESSERA_TERMINAL:-none}"
 exit "${CODE:-0}"
 EOF
 chmod +x "$work/tessera"
@@ -55,7 +67,7 @@ for rank in 0 1; do expect_text "a variable for all" "rank $rank threads 2 foo 1
 # Wrong use.
 run "$local_run" c.yaml
 expect_code "no -n" 2
-expect_text "no -n" "the number of ranks must be 1 or more"
+expect_text "no -n" "-n RANKS is missing"
 run "$local_run" c.yaml -n 0
 expect_code "-n 0" 2
 run "$local_run" -n 2
@@ -64,6 +76,27 @@ expect_text "no configuration" "a configuration is needed"
 TESSERA_BIN=$work/none run "$local_run" c.yaml -n 2
 expect_code "no binary" 2
 expect_text "no binary" "$work/none is not there"
+
+# What went wrong is on the screen: mpirun's own words, without those that only repeat an exit code.
+run env MPIRUN_ARGS='--wdir /no/such/folder' "$local_run" c.yaml -n 2
+expect_code "no such working folder" 1
+expect_text "no such working folder" "Working directory: /no/such/folder"
+expect_text "no such working folder" "mpirun could not start the ranks"
+run env OMPI_MCA_plm=nosuch "$local_run" c.yaml -n 2
+expect_code "no such launcher" 1
+expect_text "no such launcher" "Component: nosuch"
+run "$local_run" c.yaml -n 2 killed
+expect_code "a rank is killed" 137
+expect_text "a rank is killed" "mpirun noticed that process rank 1"
+expect_text "a rank is killed" "a rank was ended by signal 9"
+CODE=3 run "$local_run" c.yaml -n 2
+[[ $output != *--- && $output != *Primary* ]] || fail "an exit code: mpirun's words are in: $output"
+run "$local_run" c.yaml -n 2 silent
+expect_code "silent" 1
+expect_text "silent" "mpirun failed without a word"
+# Progress bars are for a terminal of the person's.
+run "$local_run" c.yaml -n 2
+expect_text "no terminal" "terminal none"
 
 # wait_for FILE: until a rank says that it runs, at most 20 s.
 wait_for() {
@@ -81,6 +114,20 @@ wait "$job" && code=0 || code=$?
 output=$(<"$work/output")
 expect_code "stop" 3
 [[ $(grep -c '^saved$' "$work/output") == 2 ]] || fail "stop: not both ranks saved: $output"
+
+# The second Ctrl-C waits for a save that is being written.
+rm "$work"/started.*
+env --default-signal=INT "$local_run" c.yaml -n 2 saving >"$work/output" 2>&1 &
+job=$!
+wait_for "$work/started.0"
+wait_for "$work/started.1"
+kill -INT "$job"
+sleep 0.6
+kill -INT "$job"
+wait "$job" && code=0 || code=$?
+output=$(<"$work/output")
+expect_code "second Ctrl-C in a save" 3
+expect_text "second Ctrl-C in a save" whole
 
 # The batch script: one launcher (L19), valid options (L28), exit codes, back into the queue after a save.
 cat >"$work/srun" <<'EOF'
@@ -115,6 +162,26 @@ wait "$job" && code=0 || code=$?
 output=$(<"$work/output")
 expect_code "batch, stopped" 0
 expect_text "batch, stopped" "scontrol requeue 7"
+
+# The request reached a rank before its first instruction: nothing had begun.
+cat >"$work/srun" <<'EOF'
+#!/usr/bin/env bash
+touch "$STARTED.srun"
+for ((i = 0; i < 300; ++i)); do sleep 0.1; done
+EOF
+rm "$STARTED.srun"
+"$batch" c.yaml >"$work/output" 2>&1 &
+job=$!
+wait_for "$work/started.srun"
+kill -USR1 "$job"
+wait "$job" && code=0 || code=$?
+output=$(<"$work/output")
+expect_code "batch, before main" 0
+expect_text "batch, before main" "scontrol requeue 7"
+# The same end without a request is a failure.
+printf '#!/usr/bin/env bash\nexit 138\n' >"$work/srun"
+run "$batch" c.yaml
+expect_code "batch, 138 unasked" 138
 
 ((failures == 0)) || exit 1
 echo "launch scripts: all as expected"

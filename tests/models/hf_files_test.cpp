@@ -1,9 +1,10 @@
 // The Hugging Face files of every model in other forms than transformers' own saves of them: in
-// halves, in several files, and with parts missing.
+// halves, in several files, under other names, and with parts missing.
 #include <gtest/gtest.h>
 
 #include <filesystem>
 #include <fstream>
+#include <functional>
 
 #include "base/box.h"
 #include "base/error.h"
@@ -59,6 +60,34 @@ class HfFiles : public ::testing::TestWithParam<GoldenModel> {
     for (const at::Tensor& tensor : data)
       writer.append(tensor.data_ptr(), static_cast<int64_t>(tensor.nbytes()));
     writer.finish();
+  }
+  // The same as fp32 under the names that `rename` gives; an empty one leaves the tensor out.
+  void write_renamed(const std::function<std::string(const std::string&)>& rename) {
+    write(at::kFloat, Dtype::kF32, SIZE_MAX);
+    std::vector<TensorSpec> specs;
+    std::vector<at::Tensor> data;
+    for (const auto& [name, tensor] : golden_tensors())
+      if (const std::string other = rename(name); !other.empty()) {
+        specs.push_back({other, Dtype::kF32, tensor.sizes().vec()});
+        data.push_back(tensor.contiguous());
+      }
+    SafetensorsWriter writer(hf_ / "model.safetensors", specs, {});
+    for (const at::Tensor& tensor : data)
+      writer.append(tensor.data_ptr(), static_cast<int64_t>(tensor.nbytes()));
+    writer.finish();
+  }
+  // Imports and exports: the golden file's tensors, bit for bit, by their own names.
+  void expect_golden(const std::string& label) {
+    SCOPED_TRACE(label);
+    fs::remove_all(folder_ / "step");
+    fs::remove_all(folder_ / "out");
+    ASSERT_EQ(error_of([&] { import_folder(hf_, folder_ / "step"); }), "no error");
+    export_step(folder_ / "step", folder_ / "out");
+    EXPECT_EQ(contents(folder_ / "out/model.safetensors"),
+              contents(GetParam().path() / GetParam().weights));
+  }
+  HfTensors tensors() const {
+    return recognize(nlohmann::json::parse(read_small_file(hf_ / "config.json", 1 << 20))).tensors;
   }
   static std::map<std::string, at::Tensor> golden_tensors() {
     return read_tensors(GetParam().path() / GetParam().weights);
@@ -126,6 +155,61 @@ TEST_P(HfFiles, IntegersAreRefusedButForTheBuffersOfOldFiles) {
     buffers.push_back({"layers.0." + end, Dtype::kI64, {4}});
   write(at::kFloat, Dtype::kF32, SIZE_MAX, buffers);
   EXPECT_EQ(error_of([&] { import_folder(hf_, folder_ / "step"); }), "no error");
+}
+
+// torch.compile, FSDP, recomputation and DistributedDataParallel put words into names.
+TEST_P(HfFiles, NamesOfWrappedModulesAreThoseOfTheModel) {
+  const auto inside = [](std::string name, const std::string& word) {
+    for (size_t dot = 0; (dot = name.find('.', dot)) != std::string::npos; dot += word.size() + 1)
+      name.insert(dot + 1, word);
+    return name;
+  };
+  for (const std::string word : {"_orig_mod.", "module.", "_fsdp_wrapped_module.",
+                                 "module._orig_mod.", "_orig_mod.module."}) {
+    write_renamed([&](const std::string& name) { return word + name; });
+    expect_golden(word);
+  }
+  for (const std::string word : {"_checkpoint_wrapped_module.", "_orig_mod.",
+                                 "_fsdp_wrapped_module._checkpoint_wrapped_module."}) {
+    write_renamed([&](const std::string& name) { return word + inside(name, word); });
+    expect_golden(word);
+  }
+  const std::string first = golden_tensors().begin()->first;
+  write(at::kFloat, Dtype::kF32, SIZE_MAX,
+        {{"module." + first, Dtype::kF32, golden_tensors().at(first).sizes().vec()}});
+  EXPECT_NE(import_error().find("are both the tensor " + first), std::string::npos)
+      << import_error();
+}
+
+// What the model's class without a head saves: names without its prefix. A head may lie beside, as
+// in GPT-2's old files.
+TEST_P(HfFiles, AModelWithoutItsHeadIsReadWhereTheHeadIsTheEmbedding) {
+  write(at::kFloat, Dtype::kF32, SIZE_MAX);
+  const HfTensors names = tensors();
+  const auto without_prefix = [&](const std::string& name) {
+    return name.starts_with(names.base_prefix) ? name.substr(names.base_prefix.size()) : name;
+  };
+  const auto body = [&](const std::string& name) {
+    return name.starts_with(names.base_prefix) ? without_prefix(name) : "";
+  };
+  write_renamed(without_prefix);
+  expect_golden("whole");
+  write_renamed([&](const std::string& name) { return "module." + without_prefix(name); });
+  expect_golden("wrapped");
+  write_renamed(body);
+  if (names.tied) {
+    expect_golden("body");
+    // Either name of the one matrix does, and both together.
+    write_renamed([&](const std::string& name) {
+      return name == names.tied->embedding ? names.tied->head : without_prefix(name);
+    });
+    expect_golden("head for the embedding");
+  } else {
+    EXPECT_NE(import_error().find("holds a model without its head: names have no '" +
+                                  names.base_prefix + "' in front, and there is no " + names.head),
+              std::string::npos)
+        << import_error();
+  }
 }
 
 TEST_P(HfFiles, AMissingTensorIsNamed) {

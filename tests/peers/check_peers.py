@@ -3,8 +3,9 @@
 For a model with as many kv heads as heads, one with fewer and one with tied embeddings: import a random
 Hugging Face model, train 20 steps at tp 2 x dp 2, train the same model in plain PyTorch, and compare every
 loss, gradient norm and weight, and the logits of the exported folder. Import followed by export must keep
-every bit. A ViT's export with its image processor must give the run's own validation loss. Prints what it
-measured; exits with 1 if anything is off.
+every bit. A ViT's export with its image processor must give the run's own validation loss. Folders in other forms
+than transformers' own saves, and headers of safetensors files, are read as transformers reads them (imports.py). Prints
+what it measured; exits with 1 if anything is off.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 from transformers import AutoImageProcessor, LlamaForCausalLM, ViTForImageClassification
 
+import imports
 import reference
 import tessera
 from megatron_index import read_tokens, write_tokens
@@ -198,6 +200,18 @@ def main() -> int:
             check_images(checks, Path(temporary))
         except (RuntimeError, OSError, KeyError) as error:
             checks.true(f"runs to its end: {error!r}".replace("\\n", "\n"), False)
+    with tempfile.TemporaryDirectory(prefix="tessera-peers-") as temporary:
+        print("imports: other forms of folders and files", flush=True)
+        data = Path(temporary) / "tokens"
+        write_tokens(data, [reference.make_tokens(3, 40 * imports.SEQ_LEN + 1, imports.SIZES["vocab_size"]).astype("uint16")])
+        for name in imports.VARIANTS:
+            try:
+                folder = Path(temporary) / name.replace(" ", "-")
+                folder.mkdir()
+                imports.check_variant(checks, name, data, folder)
+            except (RuntimeError, OSError, KeyError, ValueError) as error:
+                checks.true(f"{name}: runs to its end: {error!r}".replace("\\n", "\n"), False)
+        imports.check_headers(checks, Path(temporary) / "headers")
     print(f"peers: {checks.passed} passed, {checks.failed} failed "
           f"(torch {torch.__version__})", flush=True)
     return 1 if checks.failed or not checks.passed else 0

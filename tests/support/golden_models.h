@@ -20,15 +20,19 @@ struct GoldenModel {
 };
 
 // The language models, of golden/make_models.py: folders of tests/golden/models.
-inline constexpr const char* kGoldenLanguageModels[] = {"llama", "llama3-tied", "mistral", "qwen2",
-                                                        "qwen3", "phi3",        "gpt2"};
+inline constexpr const char* kGoldenLanguageModels[] = {
+    "llama", "llama3-tied", "llama-bias", "mistral", "qwen2", "qwen3", "phi3", "gpt2"};
 
 // Those that transformers has a class for.
-inline constexpr GoldenModel kGoldenHfModels[] = {
-    {"llama", "models/llama"},     {"llama", "models/llama3-tied"},
-    {"mistral", "models/mistral"}, {"qwen2", "models/qwen2"},
-    {"qwen3", "models/qwen3"},     {"phi3", "models/phi3"},
-    {"gpt2", "models/gpt2"},       {"vit", "data/vit", "weights.safetensors"}};
+inline constexpr GoldenModel kGoldenHfModels[] = {{"llama", "models/llama"},
+                                                  {"llama", "models/llama3-tied"},
+                                                  {"llama", "models/llama-bias"},
+                                                  {"mistral", "models/mistral"},
+                                                  {"qwen2", "models/qwen2"},
+                                                  {"qwen3", "models/qwen3"},
+                                                  {"phi3", "models/phi3"},
+                                                  {"gpt2", "models/gpt2"},
+                                                  {"vit", "data/vit", "weights.safetensors"}};
 inline constexpr GoldenModel kGoldenTransformer = {"transformer", "data/transformer",
                                                    "files.safetensors"};
 

@@ -195,6 +195,69 @@ TEST_P(ExportOf, IsReadBackAsTheSameModelAndNumbers) {
 INSTANTIATE_TEST_SUITE_P(Models, ExportOf, ::testing::ValuesIn(kGoldenLanguageModels),
                          [](const auto& model) { return golden_test_name(model.param); });
 
+// A model from a config.json keeps what that says besides the network, whether weights came along
+// or not; what it leaves out is its class's in transformers, not the run's.
+TEST(Export, OfAModelFromAConfigJsonDescribesTheModel) {
+  const TemporaryFolder folder;
+  Config config = exporting(folder, "run");
+  json source = config.model->hf_config(16);
+  source.update({{"max_position_embeddings", 4096},
+                 {"bos_token_id", 7},
+                 {"eos_token_id", {8, 9}},
+                 {"pad_token_id", 0},
+                 {"num_key_value_heads", nullptr},
+                 {"architectures", {"LlamaModel"}},
+                 {"hidden_act", "swish"},
+                 {"auto_map", {{"AutoModel", "modeling_x.X"}}},
+                 {"torch_dtype", "bfloat16"},
+                 {"unknown_key", "kept"}});
+  config.model = model_from_hf(source, "config.json");
+  run(config);
+  const auto exported = [&](const Config& of, int64_t step) {
+    fs::remove_all(folder / "hf");
+    export_step(step_dir(of, step), folder / "hf");
+    return read_json(folder / "hf/config.json");
+  };
+  const auto expect_described = [&](const json& there, const std::string& label) {
+    SCOPED_TRACE(label);
+    for (const char* key : {"max_position_embeddings", "bos_token_id", "eos_token_id",
+                            "pad_token_id", "hidden_act", "unknown_key"})
+      EXPECT_EQ(there.at(key), source.at(key)) << key;
+    EXPECT_EQ(there.at("num_key_value_heads"), 8);
+    EXPECT_EQ(there.at("architectures"), json::array({"LlamaForCausalLM"}));
+    EXPECT_EQ(there.at("torch_dtype"), "float32");
+    EXPECT_FALSE(there.contains("auto_map"));
+  };
+  expect_described(exported(config, 2), "first");
+  config.training.steps = 3;
+  run(config);
+  expect_described(exported(config, 3), "resumed");
+
+  // From its weights with a config.json that says otherwise of the ids: what is said now holds.
+  Config next = config;
+  next.run.dir = folder / "next";
+  next.checkpoint.init_from = step_dir(config, 3);
+  source["eos_token_id"] = 5;
+  source["max_position_embeddings"] = 8;  // shorter than what it was trained on
+  next.model = model_from_hf(source, "config.json");
+  run(next);
+  source["max_position_embeddings"] = 16;
+  expect_described(exported(next, 3), "next");
+
+  // Left out, they are Llama's own, as in transformers.
+  for (const char* key :
+       {"max_position_embeddings", "bos_token_id", "eos_token_id", "pad_token_id"})
+    source.erase(key);
+  Config plain = exporting(folder, "plain");
+  plain.model = model_from_hf(source, "config.json");
+  run(plain);
+  const json there = exported(plain, 2);
+  EXPECT_EQ(there.at("max_position_embeddings"), 2048);
+  EXPECT_EQ(there.at("bos_token_id"), 1);
+  EXPECT_EQ(there.at("eos_token_id"), 2);
+  EXPECT_EQ(there.at("pad_token_id"), nullptr);
+}
+
 // What an export carries is its start's: not the tokenizer of another model that an earlier start,
 // killed before its first checkpoint, left in the run folder.
 TEST(Export, CarriesTheFilesOfItsOwnStart) {
@@ -210,8 +273,8 @@ TEST(Export, CarriesTheFilesOfItsOwnStart) {
     import_folder(folder / (name + "-hf"), folder / name);
     return folder / name;
   };
-  const fs::path first =
-      start_of("first", {"tokenizer.json", "vocab.json", "additional_chat_templates/a.jinja"});
+  const fs::path first = start_of("first", {"tokenizer.json", "vocab.json", "tokenization_x.py",
+                                            "additional_chat_templates/a.jinja"});
   const fs::path second = start_of("second", {"tokenizer.json"});
   const fs::path none = start_of("other/starts/none", {});
 
@@ -236,6 +299,7 @@ TEST(Export, CarriesTheFilesOfItsOwnStart) {
   using Files = std::map<std::string, std::string>;
   EXPECT_EQ(start_at(first), (Files{{"tokenizer.json", "first"},
                                     {"vocab.json", "first"},
+                                    {"tokenization_x.py", "first"},
                                     {"additional_chat_templates/a.jinja", "first"}}));
   EXPECT_EQ(start_at(second), (Files{{"tokenizer.json", "second"}}));
   other.training.steps = 3;  // goes on: the files stay, whatever init_from says by now

@@ -16,9 +16,10 @@ constexpr int64_t kSteps = 5;
 struct Tolerance {
   double metrics;
   double weights;
+  double rounding;
 };
-constexpr Tolerance kFp32{1e-5, 2e-5};
-constexpr Tolerance kFp64{1e-12, 1e-9};
+constexpr Tolerance kFp32{1e-5, 2e-5, kGradientRounding32};
+constexpr Tolerance kFp64{1e-12, 1e-9, kGradientRounding64};
 
 struct Mesh3 {
   int dp_replicate, dp_shard, tp;
@@ -101,7 +102,8 @@ void expect_equal(const TemporaryFolder& folder, const std::string& name, const 
   config.debug.poison_released = true;
   const TinyRun result = run(config);
   expect_close(result, reference, tolerance.metrics);
-  expect_weights_close(read_states(config, kSteps), weights, kSteps, tolerance.weights);
+  expect_weights_close(read_states(config, kSteps), weights, kSteps, tolerance.weights,
+                       tolerance.rounding);
   std::filesystem::remove_all(config.run.dir);
 }
 

@@ -42,6 +42,10 @@ TEST(Progress, SurvivesAManifest) {
   progress.failures_in_a_row = 2;
   progress.skipped = {{16, 32}, {48, 64}};
   progress.loss_scale = {4096.0, 7, 2};
+  progress.tokens = 3000;
+  progress.rows = 190;
+  progress.last_failed_step = 11;
+  progress.rollbacks = 3;
   Manifest manifest;
   record_progress(progress, manifest);
   manifest.training = nlohmann::json::parse(manifest.training.dump());
@@ -52,6 +56,29 @@ TEST(Progress, SurvivesAManifest) {
   EXPECT_EQ(read.failures_in_a_row, 2);
   EXPECT_EQ(read.skipped, progress.skipped);
   EXPECT_EQ(read.loss_scale, progress.loss_scale);
+  EXPECT_EQ(read.tokens, 3000);
+  EXPECT_EQ(read.rows, 190);
+  EXPECT_EQ(read.last_failed_step, 11);
+  EXPECT_EQ(read.rollbacks, 3);
+}
+
+TEST(Progress, CountersOfOlderProgramsFollowFromStepAndBatch) {
+  Progress progress;
+  progress.step = 12;
+  progress.position = 208;  // 16 of them left out
+  progress.tokens = 12 * 16 * 32;
+  Manifest manifest;
+  record_progress(progress, manifest);
+  for (const char* key : {"rows", "last_failed_step", "rollbacks"}) manifest.training.erase(key);
+  manifest.config = {{"training", {{"global_batch_size", 16}}}};
+  const Progress read = progress_of(manifest);
+  EXPECT_EQ(read.rows, 192);
+  EXPECT_EQ(read.tokens, 12 * 16 * 32);
+  EXPECT_EQ(read.rollbacks, 0);
+  EXPECT_FALSE(read.loss_scale);
+  // Where none was in use they wrote this.
+  manifest.training["loss_scale"] = {{"scale", 1.0}, {"good_steps", 0}, {"hysteresis_left", 1}};
+  EXPECT_FALSE(progress_of(manifest).loss_scale);
 }
 
 TEST(Progress, OfVersion1EveryStepWasAnUpdate) {

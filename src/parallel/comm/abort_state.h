@@ -13,8 +13,9 @@ struct AbortWords {
   std::array<char, 1020> reason{};
 };
 
-// A flag, raised once, that ends every wait of a world. All communicators of one world and, where
-// memory is shared, all ranks look at the same one.
+// What the waits of a world depend on: a flag, raised once, that ends them all, and whether ranks
+// are at work on files. All communicators of one world and, where memory is shared, all ranks look
+// at the same flag.
 class AbortState {
  public:
   AbortState() : words_(&own_) {}
@@ -28,9 +29,15 @@ class AbortState {
   bool raised() const { return words_->state.load(std::memory_order_acquire) != 0; }
   std::string reason() const;
 
+  // Of this process's ranks; see file_work.h.
+  void begin_file_work() { ++file_work_; }
+  void end_file_work() { --file_work_; }
+  bool in_file_work() const { return file_work_.load() > 0; }
+
  private:
   AbortWords own_;
   AbortWords* words_;
+  std::atomic<int> file_work_{0};
 };
 
 }  // namespace tessera

@@ -3,9 +3,11 @@
 #include <ATen/ATen.h>
 
 #include <array>
+#include <optional>
 #include <utility>
 
 #include "base/error.h"
+#include "parallel/comm/file_work.h"
 #include "parallel/comm/queued_communicator.h"
 
 namespace tessera {
@@ -13,6 +15,7 @@ namespace {
 
 // Longer than any time-out of the communicator below, whose own error comes first.
 constexpr std::chrono::hours kNoTimeout{24 * 365};
+constexpr WaitLimits kNoLimits{kNoTimeout, kNoTimeout};
 
 // A call as numbers, so that it can travel.
 constexpr int64_t kFields = 7;
@@ -59,7 +62,7 @@ class CheckedTransport final : public Transport {
       throw Error(fmt::format("{} could not be compared with the other ranks' calls: {}",
                               watch.head(), e.what()));
     }
-    start(op).block();
+    begin(op, [&] { return start(op); }).block();
   }
 
  private:
@@ -67,12 +70,22 @@ class CheckedTransport final : public Transport {
     std::string text;
   };
 
+  // Starts an operation of the communicator below with the patience that the caller of `op` had: it
+  // may have left its file work by now. For the start alone, or operations that come meanwhile
+  // would have that patience too.
+  template <typename Start>
+  Work begin(const Operation& op, Start start_below) {
+    std::optional<FileWork> file_work;
+    if (op.file_work) file_work.emplace(*inner_);
+    return start_below();
+  }
+
   void compare_all(const Operation& op) {
     const Record record = record_of(op, collectives_++);
     const auto mine = at::empty({kFields}, at::kLong);
     std::copy(record.begin(), record.end(), mine.mutable_data_ptr<int64_t>());
     const auto all = at::empty({inner_->size(), kFields}, at::kLong);
-    inner_->all_gather(all, mine).block();
+    begin(op, [&] { return inner_->all_gather(all, mine); }).block();
     const int64_t* records = all.const_data_ptr<int64_t>();
     bool equal = true;
     for (int64_t i = kFields; i < inner_->size() * kFields; ++i)
@@ -95,9 +108,10 @@ class CheckedTransport final : public Transport {
     std::copy(record.begin(), record.end(), mine.mutable_data_ptr<int64_t>());
     const auto theirs = at::empty({kFields}, at::kLong);
     const bool sends = op.kind == OperationKind::kSend;
-    if (sends) inner_->send(mine, op.peer).block();
-    inner_->recv(theirs, op.peer).block();
-    if (!sends) inner_->send(mine, op.peer).block();
+    const auto send = [&] { return inner_->send(mine, op.peer); };
+    if (sends) begin(op, send).block();
+    begin(op, [&] { return inner_->recv(theirs, op.peer); }).block();
+    if (!sends) begin(op, send).block();
     const int64_t* a = sends ? mine.const_data_ptr<int64_t>() : theirs.const_data_ptr<int64_t>();
     const int64_t* b = sends ? theirs.const_data_ptr<int64_t>() : mine.const_data_ptr<int64_t>();
     if (a[1] == b[1] && a[3] == b[3]) return;
@@ -109,25 +123,39 @@ class CheckedTransport final : public Transport {
   }
 
   Work start(const Operation& op) {
+    const int64_t whole = inner_->size() * op.count;  // where `count` is of one slice
     switch (op.kind) {
       case OperationKind::kAllGather:
-        return inner_->all_gather(op.out, op.in);
+        return inner_->all_gather(out_of(op, whole), in_of(op, op.count));
       case OperationKind::kReduceScatter:
-        return inner_->reduce_scatter(op.out, op.in);
+        return inner_->reduce_scatter(out_of(op, op.count), in_of(op, whole));
       case OperationKind::kAllReduce:
-        return inner_->all_reduce(op.out, op.reduce);
+        return inner_->all_reduce(out_of(op, op.count), op.reduce);
       case OperationKind::kBroadcast:
-        return inner_->broadcast(op.out, op.peer);
+        return inner_->broadcast(out_of(op, op.count), op.peer);
       case OperationKind::kAllToAll:
-        return inner_->all_to_all(op.out, op.in);
+        return inner_->all_to_all(out_of(op, whole), in_of(op, whole));
       case OperationKind::kSend:
-        return inner_->send(op.in, op.peer);
+        return inner_->send(in_of(op, op.count), op.peer);
       case OperationKind::kRecv:
-        return inner_->recv(op.out, op.peer);
+        return inner_->recv(out_of(op, op.count), op.peer);
       case OperationKind::kBarrier:
         return inner_->barrier();
     }
     return {};
+  }
+
+  // Where the tensors lay when the caller started the operation. By now the caller may have pointed
+  // their storage elsewhere (as buckets do), which must not move an operation that is on its way.
+  static at::Tensor out_of(const Operation& op, int64_t elements) {
+    return at::from_blob(
+        op.out_data, {elements}, [keep = op.out](void*) {},
+        at::TensorOptions().dtype(op.out_dtype).device(op.out.device()), op.out.device());
+  }
+  static at::Tensor in_of(const Operation& op, int64_t elements) {
+    return at::from_blob(
+        const_cast<char*>(op.in_data), {elements}, [keep = op.in](void*) {},
+        at::TensorOptions().dtype(op.dtype).device(op.in.device()), op.in.device());
   }
 
   std::unique_ptr<Communicator> inner_;
@@ -138,8 +166,8 @@ class CheckedCommunicator final : public QueuedCommunicator {
  public:
   explicit CheckedCommunicator(std::shared_ptr<CheckedTransport> transport)
       : QueuedCommunicator(transport->inner().rank(), transport->inner().size(),
-                           transport->inner().name(), kNoTimeout, transport,
-                           std::make_shared<AbortState>()),
+                           transport->inner().name(), kNoLimits, transport,
+                           transport->inner().abort_state()),
         transport_(std::move(transport)) {}
 
   // The barrier empties this queue: only one thread at a time may use the inner communicator.
@@ -150,10 +178,7 @@ class CheckedCommunicator final : public QueuedCommunicator {
     return make_checked(transport_->inner().split(color, key, std::move(name)));
   }
 
-  void abort(const std::string& reason) override {
-    QueuedCommunicator::abort(reason);
-    transport_->inner().abort(reason);
-  }
+  void abort(const std::string& reason) override { transport_->inner().abort(reason); }
 
  private:
   std::shared_ptr<CheckedTransport> transport_;

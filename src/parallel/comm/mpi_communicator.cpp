@@ -136,7 +136,8 @@ class MpiCommunicator final : public QueuedCommunicator {
  public:
   MpiCommunicator(MPI_Comm comm, std::string name, const World& world,
                   std::shared_ptr<Transport> transport, bool one_node)
-      : QueuedCommunicator(rank_of(comm), size_of(comm), std::move(name), world.options.timeout,
+      : QueuedCommunicator(rank_of(comm), size_of(comm), std::move(name),
+                           {world.options.timeout, world.options.file_timeout},
                            std::move(transport), world.abort),
         comm_(comm),
         world_(world),

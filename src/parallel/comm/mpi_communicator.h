@@ -42,8 +42,10 @@ class MpiRuntime {
 };
 
 struct MpiOptions {
-  // Every wait, in MPI and in shared memory, ends with an Error after this long.
+  // Every wait, in MPI and in shared memory, ends with an Error after this long, or after
+  // file_timeout where it may be for a rank at work on files (file_work.h).
   std::chrono::milliseconds timeout{600000};
+  std::chrono::milliseconds file_timeout{3600000};
   // Ranks of one node exchange CPU tensors through a shared-memory window (see shm_transport.h).
   // Error if /dev/shm cannot hold the windows.
   bool shared_memory = true;

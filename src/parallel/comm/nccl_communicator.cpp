@@ -20,6 +20,10 @@ struct World {
   std::shared_ptr<NcclWatch> watch;
 };
 
+WaitLimits limits_of(const NcclOptions& options) {
+  return {options.timeout, options.file_timeout};
+}
+
 class NcclCommunicator final : public Communicator {
  public:
   NcclCommunicator(std::unique_ptr<Communicator> host, World world,
@@ -28,7 +32,7 @@ class NcclCommunicator final : public Communicator {
         host_(std::move(host)),
         world_(std::move(world)),
         queue_(std::make_shared<NcclQueue>(name(), rank(), size(), world_.device,
-                                           world_.options.timeout, host_->abort_state(),
+                                           limits_of(world_.options), host_->abort_state(),
                                            std::move(handle))),
         exceptions_at_birth_(std::uncaught_exceptions()) {
     world_.watch->add(queue_);
@@ -142,7 +146,7 @@ std::unique_ptr<Communicator> make_nccl_world(std::unique_ptr<Communicator> host
   check_one_rank_per_gpu(*host, device);
   const ncclUniqueId id = share_unique_id(*host);
   const std::atomic<bool> closing{false};
-  const Watch watch(host->name(), host->rank(), "connecting the GPUs", options.timeout,
+  const Watch watch(host->name(), host->rank(), "connecting the GPUs", limits_of(options),
                     *host->abort_state(), closing);
   auto handle = NcclHandle::connect(id, host->rank(), host->size(), watch);
   return std::make_unique<NcclCommunicator>(

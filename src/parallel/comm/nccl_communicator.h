@@ -12,6 +12,7 @@ struct NcclOptions {
   // Every wait of the host ends with an Error after this long, and so does an operation that is the
   // oldest of its group on the GPU for this long, whether or not the host waits for it.
   std::chrono::milliseconds timeout{600000};
+  std::chrono::milliseconds file_timeout{3600000};
 };
 
 // The ranks of `host` (the MPI world), with tensors of `device` as well: those travel through NCCL,

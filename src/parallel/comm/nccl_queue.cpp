@@ -82,24 +82,25 @@ class NcclQueue::Task final : public Work::State {
 };
 
 NcclQueue::NcclQueue(std::string group, int rank, int size, const Device& device,
-                     std::chrono::milliseconds timeout, std::shared_ptr<AbortState> abort,
+                     const WaitLimits& limits, std::shared_ptr<AbortState> abort,
                      std::unique_ptr<NcclHandle> handle)
     : group_(std::move(group)),
       rank_(rank),
       size_(size),
       device_(device),
       stream_(device.new_stream(StreamPriority::kHigh)),
-      timeout_(timeout),
+      limits_(limits),
       abort_(std::move(abort)),
       handle_(std::move(handle)),
       ready_(device.new_event()) {}
 
 Watch NcclQueue::watch_of(const Operation& op) const {
-  return Watch(group_, rank_, op, timeout_, *abort_, closing_);
+  return Watch(group_, rank_, op, limits_, *abort_, closing_);
 }
 
 Work NcclQueue::submit(Operation op) {
   op.sequence = next_sequence_++;
+  op.file_work = abort_->in_file_work();
   check_usable(watch_of(op));
   release_finished();
   std::shared_ptr<Task> oldest;
@@ -121,7 +122,7 @@ Work NcclQueue::submit(Operation op) {
     throw Error(error);
   }
   std::lock_guard lock(mutex_);
-  if (running_.empty()) oldest_since_ = Clock::now();
+  if (running_.empty()) oldest_waited_ = {};
   running_.push_back(task);
   return Work(std::move(task));
 }
@@ -188,7 +189,7 @@ ncclResult_t NcclQueue::exchange_slices(const Operation& op, char* out, ncclComm
 }
 
 std::unique_ptr<NcclHandle> NcclQueue::split(int color, int key) {
-  const Watch watch(group_, rank_, "split", timeout_, *abort_, closing_);
+  const Watch watch(group_, rank_, "split", limits_, *abort_, closing_);
   check_usable(watch);
   const StreamScope scope(stream_);  // for its device
   try {
@@ -233,18 +234,20 @@ void NcclQueue::release_finished() {
   while (!running_.empty() && running_.front()->done_event.passed()) {
     running_.front()->let_go();
     running_.pop_front();
-    oldest_since_ = Clock::now();
+    oldest_waited_ = {};
   }
 }
 
 std::string NcclQueue::overdue() {
   std::lock_guard lock(mutex_);
-  if (running_.empty() || Clock::now() - oldest_since_ < timeout_) return {};
+  if (running_.empty()) return {};
   const Operation& op = running_.front()->operation;
+  const auto limit = op.file_work ? limits_.file_work : limits_.usual;
+  if (oldest_waited_.look() < limit) return {};
   return fmt::format(
       "[comm] {}: {} #{} on rank {} timed out: it has been the oldest on the GPU for "
       "{} ms: a rank did not start it, or what it waits for takes longer",
-      group_, op.text(), op.sequence, rank_, timeout_.count());
+      group_, op.text(), op.sequence, rank_, limit.count());
 }
 
 void NcclQueue::inspect() noexcept {
@@ -289,7 +292,7 @@ void NcclQueue::drain() noexcept {
 void NcclQueue::close(bool orderly) noexcept {
   try {
     if (orderly) {
-      const Watch watch(group_, rank_, "closing", timeout_, *abort_, closing_);
+      const Watch watch(group_, rank_, "closing", limits_, *abort_, closing_);
       check_usable(watch);
       for (int round = 0; !stream_.idle(); ++round) {
         watch.check([] { return "operations have not ended on the GPU"; });

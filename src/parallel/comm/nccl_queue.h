@@ -25,9 +25,8 @@ namespace tessera {
 // out of step: what still runs is aborted, and every later operation fails with the first message.
 class NcclQueue : public std::enable_shared_from_this<NcclQueue> {
  public:
-  NcclQueue(std::string group, int rank, int size, const Device& device,
-            std::chrono::milliseconds timeout, std::shared_ptr<AbortState> abort,
-            std::unique_ptr<NcclHandle> handle);
+  NcclQueue(std::string group, int rank, int size, const Device& device, const WaitLimits& limits,
+            std::shared_ptr<AbortState> abort, std::unique_ptr<NcclHandle> handle);
 
   // Throws Error if the group has failed or NCCL refuses.
   Work submit(Operation op);
@@ -65,7 +64,7 @@ class NcclQueue : public std::enable_shared_from_this<NcclQueue> {
   const int size_;
   const Device device_;
   const Stream stream_;
-  const std::chrono::milliseconds timeout_;
+  const WaitLimits limits_;
   const std::shared_ptr<AbortState> abort_;
   const std::unique_ptr<NcclHandle> handle_;
   Event ready_;  // of the caller's stream; recorded anew by each operation
@@ -74,7 +73,7 @@ class NcclQueue : public std::enable_shared_from_this<NcclQueue> {
 
   std::mutex mutex_;  // guards all below
   std::deque<std::shared_ptr<Task>> running_;
-  Clock::time_point oldest_since_;  // when the first of running_ became the first
+  WaitedTime oldest_waited_;  // since the first of running_ became the first
   std::string failure_;
 };
 

@@ -3,9 +3,12 @@
 #include <chrono>
 #include <utility>
 
+#include "base/start_thread.h"
+
 namespace tessera {
 
-NcclWatch::NcclWatch(const Device& device) : device_(device), thread_([this] { watch(); }) {}
+NcclWatch::NcclWatch(const Device& device)
+    : device_(device), thread_(start_thread("the watch over NCCL", [this] { watch(); })) {}
 
 NcclWatch::~NcclWatch() {
   {

@@ -29,6 +29,7 @@ struct Operation {
   ReduceOp reduce = ReduceOp::kSum;
   int peer = -1;  // root, destination or source
   uint64_t sequence = 0;
+  bool file_work = false;  // started while ranks were at work on files
 
   char* out_data = nullptr;
   const char* in_data = nullptr;

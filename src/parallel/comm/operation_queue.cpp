@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/start_thread.h"
 
 namespace tessera {
 
@@ -28,12 +29,12 @@ class OperationQueue::Task : public Work::State {
   std::shared_ptr<OperationQueue> queue_;
 };
 
-OperationQueue::OperationQueue(std::string group, int rank, std::chrono::milliseconds timeout,
+OperationQueue::OperationQueue(std::string group, int rank, const WaitLimits& limits,
                                std::shared_ptr<Transport> transport,
                                std::shared_ptr<AbortState> abort)
     : group_(std::move(group)),
       rank_(rank),
-      timeout_(timeout),
+      limits_(limits),
       transport_(std::move(transport)),
       abort_(std::move(abort)) {}
 
@@ -43,10 +44,13 @@ Work OperationQueue::submit(Operation op) {
   auto task = std::make_shared<Task>(shared_from_this(), std::move(op));
   {
     std::lock_guard lock(mutex_);
+    // The worker owns the queue, so a worker that is left behind never outlives what it uses. It
+    // comes first: without it nothing has been submitted.
+    if (!worker_.joinable())
+      worker_ = start_thread("communication", [self = shared_from_this()] { self->work(); });
     task->operation.sequence = next_sequence_++;
+    task->operation.file_work = abort_->in_file_work();
     tasks_.push_back(task);
-    // The worker owns the queue, so a worker that is left behind never outlives what it uses.
-    if (!worker_.joinable()) worker_ = std::thread([self = shared_from_this()] { self->work(); });
   }
   submitted_.notify_one();
   return Work(std::move(task));
@@ -81,7 +85,7 @@ void OperationQueue::run_front(std::unique_lock<std::mutex>& lock) {
   lock.unlock();
   const auto start = std::chrono::steady_clock::now();
   if (error.empty()) {
-    const Watch watch(group_, rank_, task->operation, timeout_, *abort_, closing_);
+    const Watch watch(group_, rank_, task->operation, limits_, *abort_, closing_);
     try {
       watch.check([] { return "it was never started"; });
       transport_->run(task->operation, watch);

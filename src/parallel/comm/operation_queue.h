@@ -26,7 +26,7 @@ namespace tessera {
 // After a failure the ranks are out of step, so every later operation fails with the first message.
 class OperationQueue : public std::enable_shared_from_this<OperationQueue> {
  public:
-  OperationQueue(std::string group, int rank, std::chrono::milliseconds timeout,
+  OperationQueue(std::string group, int rank, const WaitLimits& limits,
                  std::shared_ptr<Transport> transport, std::shared_ptr<AbortState> abort);
   ~OperationQueue();
 
@@ -46,7 +46,7 @@ class OperationQueue : public std::enable_shared_from_this<OperationQueue> {
 
   const std::string group_;
   const int rank_;
-  const std::chrono::milliseconds timeout_;
+  const WaitLimits limits_;
   const std::shared_ptr<Transport> transport_;
   const std::shared_ptr<AbortState> abort_;
   std::atomic<bool> closing_{false};  // ends the waits of a running operation

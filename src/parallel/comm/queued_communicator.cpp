@@ -6,13 +6,13 @@
 namespace tessera {
 
 QueuedCommunicator::QueuedCommunicator(int rank, int size, std::string name,
-                                       std::chrono::milliseconds timeout,
+                                       const WaitLimits& limits,
                                        std::shared_ptr<Transport> transport,
                                        std::shared_ptr<AbortState> abort)
     : Communicator(rank, size, std::move(name)),
-      timeout_(timeout),
+      limits_(limits),
       abort_(std::move(abort)),
-      queue_(std::make_shared<OperationQueue>(this->name(), rank, timeout, std::move(transport),
+      queue_(std::make_shared<OperationQueue>(this->name(), rank, limits, std::move(transport),
                                               abort_)),
       exceptions_at_birth_(std::uncaught_exceptions()) {}
 

@@ -28,13 +28,13 @@ class QueuedCommunicator : public Communicator {
   const std::shared_ptr<AbortState>& abort_state() const override { return abort_; }
 
  protected:
-  QueuedCommunicator(int rank, int size, std::string name, std::chrono::milliseconds timeout,
+  QueuedCommunicator(int rank, int size, std::string name, const WaitLimits& limits,
                      std::shared_ptr<Transport> transport, std::shared_ptr<AbortState> abort);
 
-  std::chrono::milliseconds timeout() const { return timeout_; }
+  const WaitLimits& limits() const { return limits_; }
 
  private:
-  std::chrono::milliseconds timeout_;
+  WaitLimits limits_;
   std::shared_ptr<AbortState> abort_;
   std::shared_ptr<OperationQueue> queue_;
   int exceptions_at_birth_;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/start_thread.h"
 #include "parallel/comm/queued_communicator.h"
 #include "parallel/comm/self_group.h"
 #include "parallel/comm/shm_transport.h"
@@ -68,9 +69,9 @@ class ThreadGroup {
 class ThreadCommunicator final : public QueuedCommunicator {
  public:
   ThreadCommunicator(int rank, std::string name, std::shared_ptr<ThreadGroup> group,
-                     std::chrono::milliseconds timeout, std::shared_ptr<AbortState> abort)
+                     const WaitLimits& limits, std::shared_ptr<AbortState> abort)
       : QueuedCommunicator(
-            rank, group->size(), std::move(name), timeout,
+            rank, group->size(), std::move(name), limits,
             std::make_shared<ShmTransport>(rank, group->segments(), kWindowBytes, group),
             std::move(abort)),
         group_(std::move(group)) {}
@@ -81,7 +82,7 @@ class ThreadCommunicator final : public QueuedCommunicator {
     const uint64_t number = splits_++;
     if (place.size == 1) return make_self_communicator(std::move(name), abort_state());
     return std::make_unique<ThreadCommunicator>(place.rank, std::move(name),
-                                                group_->child(number, color, place.size), timeout(),
+                                                group_->child(number, color, place.size), limits(),
                                                 abort_state());
   }
 
@@ -106,7 +107,8 @@ void run_thread_ranks(int ranks, const std::function<void(Communicator& world)>&
       if (ranks == 1)
         world = make_self_communicator("world", abort);
       else
-        world = std::make_unique<ThreadCommunicator>(rank, "world", group, options.timeout, abort);
+        world = std::make_unique<ThreadCommunicator>(
+            rank, "world", group, WaitLimits{options.timeout, options.file_timeout}, abort);
       try {
         body(*world);
       } catch (const std::exception& e) {
@@ -126,7 +128,15 @@ void run_thread_ranks(int ranks, const std::function<void(Communicator& world)>&
   };
 
   std::vector<std::thread> threads;
-  for (int rank = 0; rank < ranks; ++rank) threads.emplace_back(run_rank, rank);
+  threads.reserve(static_cast<size_t>(ranks));
+  try {
+    for (int rank = 0; rank < ranks; ++rank)
+      threads.push_back(start_thread("a rank", [&run_rank, rank] { run_rank(rank); }));
+  } catch (const std::exception& e) {  // those that run wait for the others
+    std::lock_guard lock(mutex);
+    if (!first) first = std::current_exception();
+    abort->raise(e.what());
+  }
   for (auto& thread : threads) thread.join();
   if (first) std::rethrow_exception(first);
 }

@@ -9,6 +9,7 @@ namespace tessera {
 
 struct ThreadWorldOptions {
   std::chrono::milliseconds timeout{60000};
+  std::chrono::milliseconds file_timeout{3600000};
 };
 
 // Runs `body(world)` once per rank, each on a thread of its own, with a communicator over all of

@@ -6,6 +6,7 @@
 
 #include "parallel/comm/abort_state.h"
 #include "parallel/comm/operation.h"
+#include "parallel/comm/wait_limits.h"
 
 namespace tessera {
 
@@ -13,10 +14,10 @@ namespace tessera {
 // communicator is destroyed. Whoever waits calls check() between short sleeps.
 class Watch {
  public:
-  Watch(const std::string& group, int rank, const Operation& op, std::chrono::milliseconds timeout,
+  Watch(const std::string& group, int rank, const Operation& op, const WaitLimits& limits,
         const AbortState& abort, const std::atomic<bool>& closing);
   // For a wait of the group that is no operation of the caller's; `what` names it.
-  Watch(const std::string& group, int rank, const char* what, std::chrono::milliseconds timeout,
+  Watch(const std::string& group, int rank, const char* what, const WaitLimits& limits,
         const AbortState& abort, const std::atomic<bool>& closing);
 
   // Throws an Error that names group, operation, sequence number, rank and, at a time-out, what
@@ -31,15 +32,16 @@ class Watch {
   std::string head() const;
 
  private:
-  bool expired() const { return std::chrono::steady_clock::now() >= deadline_; }
+  bool expired() const { return waited_.look() >= limit_; }
   [[noreturn]] void raise(const std::string& waiting_for) const;
 
   const std::string& group_;
   int rank_;
   const Operation* op_ = nullptr;  // null: what_ says it
   const char* what_ = "";
-  std::chrono::milliseconds timeout_;
-  std::chrono::steady_clock::time_point deadline_;
+  bool file_work_;
+  std::chrono::milliseconds limit_;
+  mutable WaitedTime waited_;
   const AbortState& abort_;
   const std::atomic<bool>& closing_;
 };

@@ -1,6 +1,10 @@
 #include "parallel/executor/memory_model.h"
 
 #include <algorithm>
+#include <map>
+
+#include "parallel/fsdp/bucket_layout.h"
+#include "parallel/fsdp/tp_gradient_sum.h"
 
 namespace tessera {
 namespace {
@@ -154,6 +158,27 @@ MemoryLedger predict_memory(const ChainSize& chain, const MeshShape& mesh,
     ledger.add(MemoryClass::kStaging, 2 * update_buffer + converted_master);
   if (options.poison_released) ledger.add(MemoryClass::kPoison, largest_gather);
   return ledger;
+}
+
+int64_t tp_sum_bytes(const BucketPlan& plan, const MeshShape& mesh, int shard) {
+  if (mesh.tp == 1) return 0;
+  std::map<int, int64_t> bytes;  // by the number of ranks that sum
+  for (const BucketPlan::Bucket& bucket : plan.buckets) {
+    if (!bucket.options.trainable) continue;
+    const BucketLayout layout(bucket.packs, mesh.dp_shard);
+    const bool whole = bucket.options.policy.zero == 0;
+    const int64_t held = whole ? layout.numel : layout.numel / mesh.dp_shard;
+    const int64_t begin = whole ? 0 : shard * held;
+    for (const Segment& segment : layout.segments(begin, begin + held, begin)) {
+      const ParameterSpec& spec = segment.parameter->spec;
+      if (spec.sums_gradient_over_tp() && segment.slice.numel() < kLargeTpGradient)
+        bytes[spec.tp.copies(mesh.tp)] +=
+            bytes_of(segment.slice.numel(), master_dtype(bucket.options.params));
+    }
+  }
+  int64_t most = 0;
+  for (const auto& [copies, sum_of] : bytes) most = std::max(most, sum_of);
+  return most;
 }
 
 }  // namespace tessera

@@ -42,4 +42,8 @@ ChainSize chain_size(const std::vector<Stage*>& stages, const BucketPlan& plan,
 MemoryLedger predict_memory(const ChainSize& chain, const MeshShape& mesh,
                             const ShardingPolicy& policy, const ExecutorOptions& options);
 
+// Bytes of the buffer in which a TpGradientSum packs the small ones of the gradients that it
+// completes, for the rank that holds shard number `shard`.
+int64_t tp_sum_bytes(const BucketPlan& plan, const MeshShape& mesh, int shard);
+
 }  // namespace tessera

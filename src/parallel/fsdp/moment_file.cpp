@@ -7,28 +7,46 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
-#include <system_error>
+#include <utility>
+#include <vector>
 
 #include "base/error.h"
+#include "base/system_error.h"
 
 namespace tessera {
 namespace {
 
-std::string reason(int error) {
-  return std::generic_category().message(error);
-}
-
-int open_unnamed(const std::filesystem::path& folder) {
-  std::string path = folder / "tessera-moments-XXXXXX";
+// A file without a name; where names of open files cannot be removed, `path` is that name, to be
+// removed at the end, else empty.
+int open_unnamed(const std::filesystem::path& folder, std::string& path) {
+  path = folder / "tessera-moments-XXXXXX";
   const int file = mkostemp(path.data(), O_CLOEXEC);
   if (file < 0)
     fail_user("moments",
               "memory.offload_dir: no file can be made in {}: {}; name an existing folder on a "
               "local disk that this user can write to",
-              folder.string(), reason(errno));
-  unlink(path.c_str());
+              folder.string(), reason_of(errno));
+  if (unlink(path.c_str()) == 0) path.clear();
   return file;
+}
+
+// 0, or why `bytes` bytes of the file cannot be reserved. Where the file system has no call for
+// that, they are written: a page that has no place on the disk would end the process when it is
+// touched.
+int reserve(int file, int64_t bytes) {
+  const int error = posix_fallocate(file, 0, bytes);
+  if (!is_unsupported(error) || error == 0) return error;
+  const std::vector<char> zeros(size_t{1} << 20);
+  for (int64_t at = 0; at < bytes;) {
+    const auto part = std::min(static_cast<int64_t>(zeros.size()), bytes - at);
+    const ssize_t written = pwrite(file, zeros.data(), static_cast<size_t>(part), at);
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return written < 0 ? errno : ENOSPC;
+    at += written;
+  }
+  return 0;
 }
 
 }  // namespace
@@ -41,19 +59,20 @@ MomentFile::MomentFile(const std::filesystem::path& folder, int64_t bytes)
         "memory.offload_dir: {}; there are no moments to put there, since the optimizer keeps "
         "none; leave it out",
         folder_);
-  file_ = open_unnamed(folder);
+  file_ = open_unnamed(folder, name_);
   try {
     struct statfs system {};
-    if (fstatfs(file_, &system) != 0)
-      fail("moments", "cannot stat the file system of {}: {}", folder_, reason(errno));
-    if (system.f_type == TMPFS_MAGIC || system.f_type == RAMFS_MAGIC)
+    const bool known = fstatfs(file_, &system) == 0;
+    if (!known && !is_unsupported(errno))
+      fail("moments", "cannot stat the file system of {}: {}", folder_, reason_of(errno));
+    if (known && (system.f_type == TMPFS_MAGIC || system.f_type == RAMFS_MAGIC))
       fail_user(
           "moments",
           "memory.offload_dir: {} lies in memory (tmpfs), so moments there would take as much "
           "of it as without; name a folder on a disk, or leave memory.offload_dir out",
           folder_);
     const int64_t free = static_cast<int64_t>(system.f_bavail) * system.f_bsize;
-    const int error = bytes_ > free ? ENOSPC : posix_fallocate(file_, 0, bytes_);
+    const int error = known && bytes_ > free ? ENOSPC : reserve(file_, bytes_);
     if (error == ENOSPC)
       fail_user("moments",
                 "memory.offload_dir: this rank needs {} bytes in {}, where {} are free (other "
@@ -63,21 +82,35 @@ MomentFile::MomentFile(const std::filesystem::path& folder, int64_t bytes)
     if (error != 0)
       fail_user("moments",
                 "memory.offload_dir: {} bytes cannot be reserved in {}: {}; name another disk",
-                bytes_, folder_, reason(error));
+                bytes_, folder_, reason_of(error));
     void* memory =
         mmap(nullptr, static_cast<size_t>(bytes_), PROT_READ | PROT_WRITE, MAP_SHARED, file_, 0);
+    if (memory == MAP_FAILED && is_unsupported(errno)) {
+      warning_ = fmt::format(
+          "memory.offload_dir: the file system of {} cannot map files ({}): the moments stay in "
+          "memory, {} bytes on each rank",
+          folder_, reason_of(errno), bytes_);
+      close_file();
+      memory = mmap(nullptr, static_cast<size_t>(bytes_), PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    }
     if (memory == MAP_FAILED)
-      fail("moments", "cannot map {} bytes of a file in {}: {}", bytes_, folder_, reason(errno));
+      fail("moments", "cannot map {} bytes of a file in {}: {}", bytes_, folder_, reason_of(errno));
     memory_ = static_cast<std::byte*>(memory);
   } catch (...) {
-    close(file_);
+    close_file();
     throw;
   }
 }
 
 MomentFile::~MomentFile() {
   munmap(memory_, static_cast<size_t>(bytes_));
-  close(file_);
+  close_file();
+}
+
+void MomentFile::close_file() noexcept {
+  if (file_ >= 0) close(std::exchange(file_, -1));
+  if (!name_.empty()) unlink(name_.c_str());
 }
 
 StoredMoments MomentFile::add_bucket(int count, int64_t numel, at::ScalarType dtype) {
@@ -96,7 +129,7 @@ StoredMoments MomentFile::add_bucket(int count, int64_t numel, at::ScalarType dt
 
 void MomentFile::begin(int bucket) {
   if (error_ != 0)
-    fail("moments", "moments could not be written to a file in {}: {}", folder_, reason(error_));
+    fail("moments", "moments could not be written to a file in {}: {}", folder_, reason_of(error_));
   const auto index = static_cast<size_t>(bucket);
   read_ahead(regions_.at(index));
   if (index + 1 < regions_.size()) read_ahead(regions_[index + 1]);
@@ -114,16 +147,22 @@ void MomentFile::release() {
 }
 
 void MomentFile::read_ahead(const Region& region) const {
+  if (file_ < 0) return;
   // Only advice: without it pages come one fault at a time.
   madvise(memory_ + region.offset, static_cast<size_t>(region.bytes), MADV_WILLNEED);
 }
 
 // Write-back starts, and the pages leave this process; the kernel still has them.
 void MomentFile::leave(const Region& region) noexcept {
-  if (sync_file_range(file_, region.offset, region.bytes, SYNC_FILE_RANGE_WRITE) != 0 &&
-      error_ == 0)
-    error_ = errno;
+  if (file_ < 0) return;
+  write_back(region, SYNC_FILE_RANGE_WRITE);
   madvise(memory_ + region.offset, static_cast<size_t>(region.bytes), MADV_DONTNEED);
+}
+
+// Where the file system has no such call, the kernel writes when it sees fit.
+void MomentFile::write_back(const Region& region, unsigned flags) noexcept {
+  if (sync_file_range(file_, region.offset, region.bytes, flags) == 0) return;
+  if (error_ == 0 && !is_unsupported(errno) && errno != ESPIPE) error_ = errno;
 }
 
 // Waits for the write-back, after which the kernel may drop the pages too. This bounds what waits
@@ -131,8 +170,8 @@ void MomentFile::leave(const Region& region) noexcept {
 void MomentFile::forget(const Region& region) noexcept {
   constexpr unsigned kWritten =
       SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
-  if (sync_file_range(file_, region.offset, region.bytes, kWritten) != 0 && error_ == 0)
-    error_ = errno;
+  if (file_ < 0) return;
+  write_back(region, kWritten);
   posix_fadvise(file_, region.offset, region.bytes, POSIX_FADV_DONTNEED);
 }
 

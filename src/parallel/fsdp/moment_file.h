@@ -35,6 +35,10 @@ class MomentFile : public MomentStore {
   void end(int bucket) noexcept override;
   void release() override;
 
+  // Where the file system cannot map files, the moments stay in ordinary memory, and this says so;
+  // else empty.
+  const std::string& warning() const { return warning_; }
+
  private:
   struct Region {
     int64_t offset;
@@ -42,11 +46,15 @@ class MomentFile : public MomentStore {
   };
 
   void read_ahead(const Region& region) const;
+  void close_file() noexcept;
+  void write_back(const Region& region, unsigned flags) noexcept;
   void leave(const Region& region) noexcept;
   void forget(const Region& region) noexcept;
 
   std::string folder_;
-  int file_ = -1;
+  std::string name_;  // empty: it has none
+  std::string warning_;
+  int file_ = -1;  // -1 beside memory_: the moments lie in ordinary memory
   int64_t bytes_;
   std::byte* memory_ = nullptr;
   std::vector<Region> regions_;

@@ -5,11 +5,6 @@
 #include <algorithm>
 
 namespace tessera {
-namespace {
-
-constexpr int64_t kLargeNumel = int64_t{1} << 16;
-
-}  // namespace
 
 TpGradientSum::TpGradientSum(const std::vector<FlatBucket*>& buckets, Mesh& mesh) : mesh_(mesh) {
   if (mesh.tp() == 1) return;
@@ -21,7 +16,7 @@ TpGradientSum::TpGradientSum(const std::vector<FlatBucket*>& buckets, Mesh& mesh
       if (!spec.sums_gradient_over_tp()) continue;
       const at::Tensor part = bucket->grad().narrow(0, segment.shard_offset, segment.slice.numel());
       const int copies = spec.tp.copies(mesh.tp());
-      if (part.numel() >= kLargeNumel) {
+      if (part.numel() >= kLargeTpGradient) {
         large_[copies].push_back(part);
       } else {
         small_[copies].push_back(part);

@@ -11,6 +11,9 @@
 
 namespace tessera {
 
+// Elements from which on a gradient travels as it lies.
+inline constexpr int64_t kLargeTpGradient = int64_t{1} << 16;
+
 // Completes the gradients that are partial over tensor parallelism
 // (ParameterSpec::sums_gradient_over_tp): norms and row biases under sequence parallelism over tp,
 // key and value heads fewer than tp over the ranks that hold the same one.

@@ -221,6 +221,57 @@ inline void split_case(Communicator& world) {
   expect_contains(error_of([&] { world.split(-1, 0, "bad"); }), "color -1 is negative");
 }
 
+// A tensor whose storage another place can be given, as buckets' storage is.
+struct MovableTensor {
+  explicit MovableTensor(int64_t numel, float value)
+      : first(static_cast<size_t>(numel), value),
+        second(static_cast<size_t>(numel), -1.0F),
+        tensor(at::from_blob(first.data(), {numel}, at::kFloat)) {}
+
+  void move() {
+    tensor.storage().unsafeGetStorageImpl()->set_data_ptr_noswap(
+        at::DataPtr(second.data(), at::kCPU));
+  }
+  // All of the first place is `value`, and the second is untouched.
+  void expect(float value) const {
+    for (const float element : first) ASSERT_EQ(element, value);
+    for (const float element : second) ASSERT_EQ(element, -1.0F);
+  }
+
+  std::vector<float> first, second;
+  at::Tensor tensor;
+};
+
+// An operation works where its tensors lay when it was started, whatever becomes of their storage.
+inline void moved_storage_case(Communicator& world) {
+  constexpr int64_t kSlice = 100;
+  const auto signal = world.split(0, world.rank(), "signal");
+  const int64_t whole = kSlice * world.size();
+  const auto ranks = static_cast<float>(world.size());
+  MovableTensor gathered(whole, 0), slice(kSlice, 1);
+  MovableTensor scattered(kSlice, 0), parts(whole, 1);
+  MovableTensor reduced(kSlice, 1), sent(kSlice, world.rank() == 0 ? 1 : 0);
+  MovableTensor exchanged(whole, 0), mine(whole, 1);
+  // Rank 0 moves everything before any other rank has started anything.
+  if (world.rank() != 0) signal->barrier().block();
+  std::vector<Work> works = {world.all_gather(gathered.tensor, slice.tensor),
+                             world.reduce_scatter(scattered.tensor, parts.tensor),
+                             world.all_reduce(reduced.tensor, ReduceOp::kSum),
+                             world.broadcast(sent.tensor, 0),
+                             world.all_to_all(exchanged.tensor, mine.tensor)};
+  for (MovableTensor* moved :
+       {&gathered, &slice, &scattered, &parts, &reduced, &sent, &exchanged, &mine})
+    moved->move();
+  if (world.rank() == 0) signal->barrier().block();
+  for (Work& work : works) work.block();
+  gathered.expect(1);
+  scattered.expect(ranks);
+  reduced.expect(ranks);
+  sent.expect(1);
+  exchanged.expect(1);
+  for (const MovableTensor* input : {&slice, &parts, &mine}) input->expect(1);
+}
+
 // Ranks start operations of two groups in different orders and wait only afterwards.
 inline void overlap_case(Communicator& world) {
   const auto a = world.split(0, world.rank(), "a");
@@ -317,6 +368,7 @@ inline void all_cases(Communicator& world) {
   send_recv_case(world);
   split_case(world);
   overlap_case(world);
+  moved_storage_case(world);
   dropped_work_case(world);
   sequence_case(world);
   argument_case(world);

@@ -11,6 +11,7 @@
 
 #include "parallel/comm/cases.h"
 #include "parallel/comm/checked_communicator.h"
+#include "parallel/comm/file_work.h"
 
 namespace tessera::testing {
 
@@ -66,6 +67,26 @@ inline void receive_timeout_case(Communicator& world) {
   if (world.rank() != 0) return;
   const std::string text = error_of([&] { world.recv(at::zeros({10}, at::kFloat), 1).wait(); });
   expect_contains(text, "recv(Float, 10 elements, from 1) #0 on rank 0 timed out after");
+}
+
+// The last rank is late by more than the usual limit of `world`, which has a short one: that is an
+// error unless ranks are at work on files.
+inline void late_case(Communicator& world) {
+  const bool late = world.rank() + 1 == world.size();
+  const auto dawdle = [] { std::this_thread::sleep_for(std::chrono::milliseconds(700)); };
+  const auto part = world.split(0, world.rank(), "part");
+  {
+    const FileWork file_work(world);
+    if (late) dawdle();
+    at::Tensor sum = at::ones({10}, at::kFloat);
+    part->all_reduce(sum, ReduceOp::kSum).block();
+    EXPECT_EQ(sum[0].item<float>(), static_cast<float>(world.size()));
+  }
+  part->barrier().block();
+  if (late)
+    dawdle();
+  else
+    expect_contains(error_of([&] { part->barrier().block(); }), "timed out after 300 ms: ");
 }
 
 // Rank 0 aborts while the others wait: they wake long before their time-out of minutes.

@@ -59,6 +59,7 @@ TEST_P(MpiRanks, CheckedPassesGoodCalls) {
   const auto checked = make_checked(world());
   split_case(*checked);
   overlap_case(*checked);
+  moved_storage_case(*checked);
   send_recv_case(*checked);
   argument_case(*checked);
 }
@@ -87,6 +88,11 @@ TEST_P(MpiRanks, TimeoutOfARankThatNeverComes) {
   timeout_case(*group);
   MPI_Barrier(MPI_COMM_WORLD);
   if (group->size() == 2) receive_timeout_case(*impatient());
+}
+
+TEST_P(MpiRanks, FileWorkHasALimitOfItsOwn) {
+  const auto group = impatient();
+  if (group->size() > 1) late_case(*group);
 }
 
 TEST_P(MpiRanks, AbortWakesWaitingPeers) {

@@ -1,7 +1,10 @@
 #include "parallel/comm/thread_communicator.h"
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <csignal>
 #include <mutex>
 #include <set>
 #include <stdexcept>
@@ -42,6 +45,9 @@ TEST_P(ThreadRanks, Split) {
 TEST_P(ThreadRanks, TwoGroupsOverlap) {
   run(overlap_case);
 }
+TEST_P(ThreadRanks, StorageMayMove) {
+  run(moved_storage_case);
+}
 TEST_P(ThreadRanks, DroppedWorksRun) {
   run(dropped_work_case);
 }
@@ -58,6 +64,7 @@ TEST_P(ThreadRanks, CheckedPassesGoodCalls) {
     const auto checked = make_checked(world.split(0, world.rank(), "checked"));
     EXPECT_EQ(checked->size(), world.size());
     split_case(*checked);
+    moved_storage_case(*checked);
     overlap_case(*checked);
     send_recv_case(*checked);
     sequence_case(*checked);
@@ -111,6 +118,57 @@ TEST(ThreadFailures, TimeoutNamesTheAbsentRank) {
   };
   run_thread_ranks(3, body, {.timeout = std::chrono::milliseconds(200)});
   run_thread_ranks(2, receive_timeout_case, {.timeout = std::chrono::milliseconds(200)});
+}
+
+TEST(ThreadFailures, FileWorkHasALimitOfItsOwn) {
+  run_thread_ranks(3, late_case, {.timeout = std::chrono::milliseconds(300)});
+  // Also below the decorator, whose own thread passes operations on.
+  run_thread_ranks(
+      3, [](Communicator& world) { late_case(*make_checked(world.split(0, world.rank(), "tp"))); },
+      {.timeout = std::chrono::milliseconds(300)});
+  run_thread_ranks(
+      2,
+      [](Communicator& world) {
+        if (world.rank() == 1) return;
+        const FileWork file_work(world);
+        expect_contains(error_of([&] { world.barrier().block(); }),
+                        "timed out after 200 ms (communication.file_timeout): rank 1 did not come");
+      },
+      {.file_timeout = std::chrono::milliseconds(200)});
+}
+
+// A process of two ranks that is stopped for longer than the limit and goes on.
+TEST(ThreadFailures, TimeInWhichTheProcessIsStoppedDoesNotCount) {
+  int pipe_ends[2];
+  ASSERT_EQ(pipe(pipe_ends), 0);
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    int code = 0;
+    try {
+      run_thread_ranks(2,
+                       [&](Communicator& world) {
+                         char byte;
+                         if (world.rank() == 1 && read(pipe_ends[0], &byte, 1) != 1)
+                           fail("test", "no byte");
+                         world.barrier().block();
+                       },
+                       {.timeout = std::chrono::milliseconds(1000)});
+    } catch (const Error&) {
+      code = 1;
+    }
+    _exit(code);
+  }
+  const auto sleep = [](int ms) { std::this_thread::sleep_for(std::chrono::milliseconds(ms)); };
+  sleep(200);
+  ASSERT_EQ(kill(child, SIGSTOP), 0);
+  sleep(1500);
+  ASSERT_EQ(kill(child, SIGCONT), 0);
+  sleep(100);  // rank 0 looks at its limit before rank 1 comes
+  ASSERT_EQ(write(pipe_ends[1], "x", 1), 1);
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
 }
 
 TEST(ThreadFailures, AbortWakesWaitingPeers) {

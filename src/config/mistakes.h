@@ -1,0 +1,40 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace tessera {
+
+// Where something was given.
+struct Place {
+  std::string text;  // FILE:LINE:COLUMN, or --set KEY; empty: nowhere
+  int line = 0;      // from 1; 0: not in a file
+  int column = 0;
+  bool overrides = false;  // by --set
+};
+
+// What is wrong with a configuration: all of it, so that one look at it is enough.
+class Mistakes {
+ public:
+  void add(const Place& place, std::string message);
+  // Adds those of another reading.
+  void take(const Mistakes& other) {
+    list_.insert(list_.end(), other.list_.begin(), other.list_.end());
+  }
+  bool empty() const { return list_.empty(); }
+
+  // UserError "[config] PLACE: message", with several a line for each in the order of the file;
+  // nothing if there are none.
+  void throw_if_any() const;
+  // Where nothing more can be read.
+  [[noreturn]] void fail(const Place& place, std::string message);
+
+ private:
+  struct Mistake {
+    Place place;
+    std::string message;
+  };
+  std::vector<Mistake> list_;
+};
+
+}  // namespace tessera

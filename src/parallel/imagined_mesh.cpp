@@ -1,0 +1,56 @@
+#include "parallel/imagined_mesh.h"
+
+#include <utility>
+
+#include "base/error.h"
+#include "parallel/comm/abort_state.h"
+
+namespace tessera {
+namespace {
+
+class ImaginedGroup final : public Communicator {
+ public:
+  ImaginedGroup(const MeshShape& shape, int rank, int size, std::string name)
+      : Communicator(rank, size, std::move(name)),
+        shape_(shape),
+        abort_(std::make_shared<AbortState>()) {}
+
+  Work all_gather(at::Tensor, at::Tensor) override { refuse("all_gather"); }
+  Work reduce_scatter(at::Tensor, at::Tensor) override { refuse("reduce_scatter"); }
+  Work all_reduce(at::Tensor, ReduceOp) override { refuse("all_reduce"); }
+  Work broadcast(at::Tensor, int) override { refuse("broadcast"); }
+  Work all_to_all(at::Tensor, at::Tensor) override { refuse("all_to_all"); }
+  Work send(at::Tensor, int) override { refuse("send"); }
+  Work recv(at::Tensor, int) override { refuse("recv"); }
+  Work barrier() override { refuse("barrier"); }
+
+  // The groups that a Mesh makes of its world; `key` is the place in them.
+  std::unique_ptr<Communicator> split(int /*color*/, int key, std::string name) override {
+    const int size = name == "tp"                           ? shape_.tp
+                     : name == "gather" || name == "reduce" ? shape_.dp_shard
+                     : name == "replicate"                  ? shape_.dp_replicate
+                                                            : 0;
+    if (size == 0) refuse("split");
+    return std::make_unique<ImaginedGroup>(shape_, key, size, std::move(name));
+  }
+
+  void abort(const std::string& reason) override { abort_->raise(reason); }
+  const std::shared_ptr<AbortState>& abort_state() const override { return abort_; }
+
+ private:
+  [[noreturn]] void refuse(const char* operation) const {
+    fail("comm", "{}: {} in a group of {} ranks that nobody has started", name(), operation,
+         size());
+  }
+
+  MeshShape shape_;
+  std::shared_ptr<AbortState> abort_;
+};
+
+}  // namespace
+
+Mesh imagined_mesh(const MeshShape& shape, int rank) {
+  return Mesh(shape, std::make_unique<ImaginedGroup>(shape, rank, shape.world(), "world"));
+}
+
+}  // namespace tessera

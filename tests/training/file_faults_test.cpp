@@ -1,0 +1,356 @@
+// The program itself on file systems that are slow, full or lack something: faulty_calls.cpp stands
+// in for them. Each case is a start of the binary, mostly of a run of two or three steps.
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <fstream>
+#include <thread>
+#include <vector>
+
+#include "base/files.h"
+#include "support/folders.h"
+#include "support/temporary_folder.h"
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Result {
+  int exit_code = -1;
+  std::string text;  // of both streams
+};
+
+constexpr const char* kEndless =
+    "train c.yaml --set training.steps=1000000 --set training.log_every=0 "
+    "--set checkpoint.every=0";
+
+class FileFaults : public testing::Test {
+ protected:
+  FileFaults() {
+    std::string text;
+    for (int i = 0; i < 400; ++i) text += "line " + std::to_string(i * 7 % 1000) + "\n";
+    write_file_atomic(folder_ / "text", text);
+    EXPECT_EQ(start("data pack text --out tokens").exit_code, 0);
+    write("");
+  }
+
+  // The configuration, with sections of the case's own.
+  void write(const std::string& more) {
+    write_file_atomic(folder_ / "c.yaml", R"(
+run: {dir: run, seed: 3}
+model: {type: llama, hidden_size: 16, intermediate_size: 32, num_hidden_layers: 1,
+        num_attention_heads: 2, num_key_value_heads: 2, vocab_size: 256}
+data: {train: [tokens], seq_len: 16}
+training: {steps: 3, global_batch_size: 4, micro_batch_size: 2}
+schedule: {warmup_steps: 0}
+checkpoint: {every: 1, keep: 1, resume: auto}
+)" + more);
+  }
+
+  std::string command(const std::string& arguments, const std::string& faults, int ranks) {
+    std::string line = "cd '" + folder_.path().string() +
+                       "' && exec env -u SLURM_PROCID -u SLURM_NTASKS OMP_NUM_THREADS=1 ";
+    if (ranks > 1)
+      line += "timeout 120 mpirun --allow-run-as-root --oversubscribe --bind-to none -n " +
+              std::to_string(ranks) + " env ";
+    if (!faults.empty())
+      line +=
+          "LD_PRELOAD='" TESSERA_BINARY_DIR "/libfaulty_calls.so' FAULTY_CALLS='" + faults + "' ";
+    return line + "'" TESSERA_BINARY_DIR "/tessera' " + arguments;
+  }
+
+  Result start(const std::string& arguments, const std::string& faults = "", int ranks = 1) {
+    const int status =
+        std::system((command(arguments, faults, ranks) + " >out.txt 2>&1 </dev/null").c_str());
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status),
+            read_small_file(folder_ / "out.txt", 1 << 20)};
+  }
+  Result train(const std::string& faults = "", int ranks = 1, const std::string& more = "") {
+    return start("train c.yaml " + more, faults, ranks);
+  }
+
+  // The same beside this process; with one rank, the number is the program's.
+  pid_t background(const std::string& arguments, const std::string& faults, int ranks = 1) {
+    const std::string line = command(arguments, faults, ranks) + " >background.txt 2>&1 </dev/null";
+    const pid_t child = fork();
+    if (child == 0) {
+      execl("/bin/sh", "sh", "-c", line.c_str(), nullptr);
+      _exit(127);
+    }
+    return child;
+  }
+
+  // The program's processes that work in this test's folder.
+  std::vector<pid_t> running() const {
+    std::vector<pid_t> found;
+    for (const auto& process : fs::directory_iterator("/proc")) {
+      std::error_code gone;
+      if (fs::read_symlink(process.path() / "cwd", gone) == fs::canonical(folder_.path()) &&
+          fs::read_symlink(process.path() / "exe", gone).filename() == "tessera")
+        found.push_back(std::stoi(process.path().filename().string()));
+    }
+    return found;
+  }
+
+  static void pause(int ms) { std::this_thread::sleep_for(std::chrono::milliseconds(ms)); }
+
+  bool has(const std::string& name) const { return fs::exists(checkpoints_ / name); }
+
+  static int count(const std::string& text, const std::string& part) {
+    int n = 0;
+    for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++n;
+    return n;
+  }
+
+  TemporaryFolder folder_;
+  fs::path checkpoints_ = folder_ / "run" / "checkpoints";
+};
+
+#define EXPECT_HAS(result, part) \
+  EXPECT_NE((result).text.find(part), std::string::npos) << (result).text
+#define EXPECT_CODE(result, code) EXPECT_EQ((result).exit_code, code) << (result).text
+
+// A mistake in a rule must not make a case pass.
+TEST_F(FileFaults, RulesAreChecked) {
+  for (const char* rule : {"fsync *", "nothing * EIO", "fsync * ENOTHING", "fsync * EIO soon=1"})
+    EXPECT_CODE(train(rule), 97);
+}
+
+// ---- What takes long -------------------------------------------------------------------------
+
+TEST_F(FileFaults, RanksWaitForFileWorkLongerThanForEachOther) {
+  write("communication: {timeout: 1}\n");
+  // Rank 1's part of the first checkpoint, then rank 0's manifest; at the start rank 0's
+  // config.yaml; at the end of the start rank 1's data.
+  for (const char* slow :
+       {"fsync */rank-00001.safetensors delay=2500 nth=1", "fsync *manifest.json* delay=2500 nth=1",
+        "fsync *config.yaml* delay=2500", "open *tokens.idx delay=2500 rank=1",
+        "unlink *step-00000001.deleting* delay=2500 nth=1"}) {
+    SCOPED_TRACE(slow);
+    fs::remove_all(folder_ / "run");
+    const Result result = train(slow, 2);
+    EXPECT_CODE(result, 0);
+    EXPECT_TRUE(has("step-00000003"));
+  }
+}
+
+TEST_F(FileFaults, FileWorkHasALimitToo) {
+  write("communication: {timeout: 1, file_timeout: 1}\n");
+  const Result result = train("fsync */rank-00001.safetensors delay=20000 nth=1", 2);
+  EXPECT_NE(result.exit_code, 0);
+  EXPECT_HAS(result, "timed out after 1000 ms (communication.file_timeout)");
+}
+
+TEST_F(FileFaults, StoppingAllRanksForLongerThanTheLimitEndsNothing) {
+  for (const char* shared_memory : {"true", "false"}) {
+    SCOPED_TRACE(shared_memory);
+    fs::remove_all(folder_ / "run");
+    write(std::string("communication: {timeout: 2, file_timeout: 2, shared_memory: ") +
+          shared_memory + "}\n");
+    // Rank 0 waits for rank 1's part of the first checkpoint.
+    const pid_t job =
+        background("train c.yaml", "fsync */rank-00001.safetensors delay=1500 nth=1", 2);
+    const fs::path file = checkpoints_ / "step-00000001.partial" / "rank-00001.safetensors";
+    for (int i = 0; i < 3000 && !fs::exists(file); ++i) pause(10);
+    pause(300);
+    const std::vector<pid_t> ranks = running();
+    EXPECT_EQ(ranks.size(), 2u);
+    for (const pid_t rank : ranks) kill(rank, SIGSTOP);
+    pause(2500);
+    for (const pid_t rank : ranks) kill(rank, SIGCONT);
+    int status = 0;
+    ASSERT_EQ(waitpid(job, &status, 0), job);
+    EXPECT_EQ(status, 0) << read_small_file(folder_ / "background.txt", 1 << 20);
+    EXPECT_TRUE(has("step-00000003"));
+  }
+}
+
+// ---- What cannot be removed ------------------------------------------------------------------
+
+TEST_F(FileFaults, AnOldCheckpointThatCannotBeRemovedIsAWarningEachTime) {
+  for (const char* stuck :
+       {"unlink *step-00000001*/rank-00000.safetensors EPERM",
+        "rename *step-00000001.deleting* EPERM", "rmdir *step-00000001.deleting EBUSY",
+        "opendir *step-00000001.deleting EACCES"}) {
+    SCOPED_TRACE(stuck);
+    fs::remove_all(folder_ / "run");
+    Result result = train(stuck);
+    EXPECT_CODE(result, 0);
+    EXPECT_GE(count(result.text, "warning: "), 2) << result.text;  // after steps 2 and 3
+    EXPECT_HAS(result, "step-00000001");
+    EXPECT_TRUE(has("step-00000003"));
+    EXPECT_FALSE(has("step-00000002"));
+    result = train(stuck, 1, "--set training.steps=5");  // and no start
+    EXPECT_CODE(result, 0);
+    EXPECT_HAS(result, "resuming from");
+    EXPECT_HAS(result, "warning: ");
+    EXPECT_TRUE(has("step-00000005"));
+    EXPECT_FALSE(has("step-00000003"));
+    result = train("", 1, "--set training.steps=6");  // when it can go, it goes
+    EXPECT_CODE(result, 0);
+    EXPECT_EQ(count(result.text, "warning: "), 0) << result.text;
+    EXPECT_FALSE(has("step-00000001"));
+    EXPECT_FALSE(has("step-00000001.deleting"));
+  }
+}
+
+TEST_F(FileFaults, ALeftOverOfTheSameStepDoesNotStandBeforeASave) {
+  fs::create_directories(checkpoints_ / "step-00000002.partial");
+  write_file_atomic(checkpoints_ / "step-00000002.partial" / "stuck", "x");
+  const Result result = train("unlink */stuck EPERM");
+  EXPECT_CODE(result, 0);
+  EXPECT_HAS(result, "step-00000002.partial stays: cannot remove");
+  EXPECT_HAS(result, "stuck: Operation not permitted");
+  EXPECT_TRUE(has("step-00000003"));
+  EXPECT_FALSE(has("step-00000002.partial.2"));
+}
+
+// What a full disk is full of goes first, before anything is written.
+TEST_F(FileFaults, LeftOversGoBeforeTheFirstFileIsWritten) {
+  EXPECT_CODE(train("", 1, "--set training.stop_after=1"), 3);
+  const fs::path left[] = {checkpoints_ / "step-00000002.partial",
+                           checkpoints_ / "step-00000002.partial.2",
+                           checkpoints_ / "step-00000001.deleting"};
+  for (const fs::path& folder : left) {
+    fs::create_directory(folder);
+    write_file_atomic(folder / "rank-00000.safetensors", "much");
+  }
+  const fs::path files[] = {folder_ / "run" / ".metrics.jsonl.tmp", checkpoints_ / ".latest.tmp",
+                            checkpoints_ / ".write-test-abc"};
+  for (const fs::path& file : files) std::ofstream(file) << "much";
+  // The first file of the start that is written under a name of its own.
+  const Result result = train("open,fopen */run/*config.yaml* kill; open */.write-test-* kill");
+  EXPECT_CODE(result, 128 + SIGKILL);
+  for (const fs::path& folder : left) EXPECT_FALSE(fs::exists(folder)) << folder;
+  for (const fs::path& file : files) EXPECT_FALSE(fs::exists(file)) << file;
+  EXPECT_CODE(train(), 0);
+}
+
+// Of checkpoint import and consolidate, and data pack.
+TEST_F(FileFaults, WhatAKilledCommandLeftGoesWithTheNext) {
+  EXPECT_CODE(train("", 1, "--set training.stop_after=1"), 3);
+  for (const char* line : {"checkpoint consolidate run/checkpoints/step-00000001 out",
+                           "checkpoint import out step", "data pack text --out again"}) {
+    SCOPED_TRACE(line);
+    const auto left = [&] {
+      int n = 0;
+      for (const auto& entry : fs::directory_iterator(folder_.path()))
+        n += count(entry.path().filename().string(), ".partial-");
+      return n;
+    };
+    EXPECT_CODE(start(line, "rename *.partial-* kill"), 128 + SIGKILL);
+    EXPECT_GE(left(), 1);
+    EXPECT_CODE(start(line), 0);
+    EXPECT_EQ(left(), 0);
+  }
+}
+
+TEST_F(FileFaults, AFailedSaveLeavesTheOlderOnesAndTheNextStartGoesOn) {
+  Result result = train("write *step-00000002.partial* ENOSPC");
+  EXPECT_CODE(result, 1);
+  EXPECT_HAS(result, "step-00000002.partial/rank-00000.safetensors: No space left on device");
+  EXPECT_TRUE(has("step-00000001"));
+  result = train();
+  EXPECT_CODE(result, 0);
+  EXPECT_HAS(result, "step-00000001 at step 1");
+  EXPECT_FALSE(has("step-00000002.partial"));
+}
+
+// ---- What a file system lacks ----------------------------------------------------------------
+
+TEST_F(FileFaults, WhatAFileSystemLacksIsDoneWithout) {
+  for (const std::string error : {"ENOSYS", "EOPNOTSUPP", "EINVAL", "ENOLCK"}) {
+    SCOPED_TRACE(error);
+    fs::remove_all(folder_ / "run");
+    const std::string faults =
+        "flock,fcntl_lock,fsync,fdatasync,mmap_shared,chmod,fallocate,"
+        "copy_range,sync_file_range,link *" +
+        folder_.path().filename().string() + "* " + error;
+    Result result = train(faults);
+    EXPECT_CODE(result, 0);
+    for (const char* part : {"run has no locks", "cannot sync files", "cannot sync folders"})
+      EXPECT_EQ(count(result.text, part), 1) << part << "\n" << result.text;
+    EXPECT_FALSE(fs::exists(folder_ / "run" / ".owner"));
+    EXPECT_CODE(train(faults, 1, "--set training.steps=4"), 0);
+    EXPECT_CODE(start("data pack text --out again", faults), 0);
+    EXPECT_CODE(start("checkpoint consolidate run/checkpoints/step-00000004 out", faults), 0);
+    EXPECT_CODE(start("checkpoint import out step", faults), 0);
+    for (const char* made : {"again.bin", "again.idx", "out", "step"})
+      EXPECT_GE(fs::remove_all(folder_ / made), 1u) << made;
+  }
+}
+
+// Two runs in one folder: the second is refused and says who is there, also without locks.
+TEST_F(FileFaults, TwoRunsAreKeptApartWithoutLocks) {
+  const std::string no_locks = "flock */run/.lock ENOSYS";
+  const pid_t first = background(kEndless, no_locks);
+  for (int i = 0; i < 300 && !fs::exists(folder_ / "run" / "metrics.jsonl"); ++i) pause(100);
+  const Result second = train(no_locks);
+  EXPECT_CODE(second, 2);
+  EXPECT_HAS(second, "run is in use by another run (host ");
+  EXPECT_HAS(second, "process " + std::to_string(first));
+  // Nor does a start that has locks come in.
+  EXPECT_CODE(train(), 2);
+  ASSERT_EQ(kill(first, SIGKILL), 0);
+  ASSERT_EQ(waitpid(first, nullptr, 0), first);
+  const Result third = train(no_locks);
+  EXPECT_CODE(third, 0);
+  EXPECT_HAS(third, "run has no locks");
+}
+
+TEST_F(FileFaults, TwoRunsAreKeptApartWithLocks) {
+  const pid_t first = background(kEndless, "");
+  for (int i = 0; i < 300 && !fs::exists(folder_ / "run" / "metrics.jsonl"); ++i) pause(100);
+  const Result second = train();
+  EXPECT_CODE(second, 2);
+  EXPECT_HAS(second, "process " + std::to_string(first));
+  ASSERT_EQ(kill(first, SIGKILL), 0);
+  ASSERT_EQ(waitpid(first, nullptr, 0), first);
+}
+
+// ---- What goes wrong while it is read --------------------------------------------------------
+
+TEST_F(FileFaults, ADataFileThatShrinksIsAnErrorWithItsName) {
+  const Result result = train("read *tokens.bin truncate from=8");
+  EXPECT_CODE(result, 1);
+  EXPECT_HAS(result, "tokens.bin has become shorter while it was read");
+}
+
+TEST_F(FileFaults, WhatCannotBeLookedAtIsNamed) {
+  EXPECT_CODE(train(), 0);
+  const struct {
+    const char* arguments;
+    const char* faults;
+    int code;
+    const char* part;
+  } cases[] = {
+      {"train c.yaml --set run.dir=other --set checkpoint.resume=run/checkpoints/step-00000003",
+       "stat,open *step-00000003/manifest.json EACCES", 1,
+       "step-00000003/manifest.json: Permission"},
+      {"train c.yaml --set training.steps=5", "stat *checkpoints EACCES", 2,
+       "checkpoints: Permission denied"},
+      {"train c.yaml --set training.steps=5", "open,fopen *metrics.jsonl EACCES", 1,
+       "metrics.jsonl"},
+      {"train c.yaml", "open *tokens.idx EIO", 2, "tokens.idx: Input/output error"},
+      {"train c.yaml", "open *tokens.bin EACCES", 2, "tokens.bin: Permission denied"},
+      {"checkpoint consolidate run/checkpoints/step-00000003 out", "stat *out EACCES", 2,
+       "out: Permission denied"},
+      {"data pack text --out x/y", "mkdir *x EACCES", 2, "x: Permission denied"},
+  };
+  for (const auto& c : cases) {
+    SCOPED_TRACE(std::string(c.arguments) + " | " + c.faults);
+    const Result result = start(c.arguments, c.faults);
+    EXPECT_CODE(result, c.code);
+    EXPECT_HAS(result, c.part);
+    EXPECT_EQ(result.text.find("filesystem error"), std::string::npos) << result.text;
+  }
+}
+
+}  // namespace
+}  // namespace tessera
