@@ -265,6 +265,14 @@ std::string visible_text(std::string_view text) {
   return visible;
 }
 
+std::string start_of_text(std::string_view text) {
+  constexpr size_t kMostBytes = 200;
+  if (text.size() <= kMostBytes) return std::string(text);
+  size_t end = 0;
+  while (end < kMostBytes) end += std::max<size_t>(code_point_at(text, end).bytes, 1);
+  return fmt::format("{}... ({} more bytes)", text.substr(0, end), text.size() - end);
+}
+
 std::string why_not_text(std::string_view text) {
   for (size_t i = 0; i < text.size();) {
     const auto [c, bytes] = code_point_at(text, i);

@@ -43,12 +43,12 @@ std::vector<std::string> try_folder(const std::filesystem::path& folder) {
   if (file_error != 0)
     lacks.push_back(
         fmt::format("the file system of {} cannot sync files ({}): after a power failure, what was "
-                    "saved last may be damaged (a start then takes the one before it)",
+                    "written last may be damaged",
                     folder.string(), reason_of(file_error)));
   if (folder_error != 0)
     lacks.push_back(
         fmt::format("the file system of {} cannot sync folders ({}): after a power failure, what "
-                    "was saved last may be missing",
+                    "was written last may be missing",
                     folder.string(), reason_of(folder_error)));
   return lacks;
 }

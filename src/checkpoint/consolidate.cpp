@@ -124,8 +124,9 @@ json make_config(const json& model, const std::string& architecture, Dtype dtype
 
 }  // namespace
 
-void consolidate(const std::filesystem::path& step_dir, const std::filesystem::path& out_dir,
-                 const ConsolidateOptions& options) {
+std::vector<std::string> consolidate(const std::filesystem::path& step_dir,
+                                     const std::filesystem::path& out_dir,
+                                     const ConsolidateOptions& options) {
   if (options.max_shard_bytes <= 0)
     fail_user("checkpoint", "max_shard_bytes is {}; the rule is above 0", options.max_shard_bytes);
   CheckpointReader reader(step_dir);
@@ -158,6 +159,7 @@ void consolidate(const std::filesystem::path& step_dir, const std::filesystem::p
   write_file_atomic(folder.partial() / "config.json", config.dump(2) + "\n");
   if (carried) copy_hf_files(*carried, folder.partial());
   folder.publish();
+  return folder.lacks();
 }
 
 }  // namespace tessera

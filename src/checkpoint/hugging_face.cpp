@@ -37,8 +37,8 @@ std::map<std::string, std::string> read_index(const std::filesystem::path& path)
 std::set<std::string> list_files(const std::filesystem::path& dir) {
   std::set<std::string> names;
   bool pickles = false;
-  for (const auto& entry : std::filesystem::directory_iterator(dir)) {
-    const std::filesystem::path name = entry.path().filename();
+  for (const std::filesystem::path& entry : list_folder(dir)) {
+    const std::filesystem::path name = entry.filename();
     if (name.extension() == ".safetensors") names.insert(name.string());
     pickles |= name.extension() == ".bin" || name.extension() == ".pt";
   }
@@ -75,7 +75,7 @@ WeightFiles from_index(const std::filesystem::path& path) {
   WeightFiles files{{}, path, read_index(path)};
   for (const auto& [tensor, name] : files.index) files.names.insert(name);
   for (const std::string& name : files.names)  // all of them, before any is read
-    if (const auto file = path.parent_path() / name; !std::filesystem::exists(file))
+    if (const auto file = path.parent_path() / name; !is_file(file))
       fail_user("import", "{} is missing; {} names it", file.string(), path.string());
   return files;
 }
@@ -95,15 +95,15 @@ WeightFiles choose_files(HuggingFaceFolder& folder) {
     if (name.ends_with(kIndexEnd)) return from_index(folder.path / name);
     return {.names = {name}, .index_path = {}, .index = {}};
   }
-  if (std::filesystem::is_regular_file(folder.path / kSingle)) {
-    if (std::filesystem::is_regular_file(index))
+  if (is_file(folder.path / kSingle)) {
+    if (is_file(index))
       folder.notes.push_back(
           fmt::format("{} holds {}, which is read, and {}, which is not, as "
                       "transformers does it",
                       folder.path.string(), kSingle, index.filename().string()));
     return {.names = {kSingle}, .index_path = {}, .index = {}};
   }
-  if (std::filesystem::is_regular_file(index)) return from_index(index);
+  if (is_file(index)) return from_index(index);
   return {.names = list_files(folder.path), .index_path = {}, .index = {}};
 }
 
@@ -147,7 +147,7 @@ void open_files(HuggingFaceFolder& folder, const HfTensors& names) {
 
 json read_hugging_face_config(const std::filesystem::path& dir) {
   return reading_source([&] {
-    if (!std::filesystem::is_directory(dir))
+    if (type_of_input(dir) != std::filesystem::file_type::directory)
       fail_user("import", "{} is not a folder; give a Hugging Face model folder", dir.string());
     const std::filesystem::path file = dir / "config.json";
     json config = parse_json(read_small_file(file, kMaxHfConfigBytes), file.string());

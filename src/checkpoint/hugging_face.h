@@ -53,9 +53,6 @@ auto reading_source(Work&& work) {
     throw;
   } catch (const Error& error) {
     throw UserError(error.what());
-  } catch (const std::filesystem::filesystem_error& error) {
-    fail_user("import", "cannot read {}: {}; check the path and its permissions",
-              error.path1().string(), error.code().message());
   }
 }
 

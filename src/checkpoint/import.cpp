@@ -248,6 +248,7 @@ std::vector<std::string> import_hugging_face(
   copy_hf_files(hf_dir, output.partial() / kHfFilesFolder);
   write_manifest(output.partial(), manifest);
   output.publish();
+  folder.notes.insert(folder.notes.end(), output.lacks().begin(), output.lacks().end());
   return folder.notes;
 }
 

@@ -8,6 +8,7 @@
 #include <unordered_set>
 
 #include "base/error.h"
+#include "base/odd_characters.h"
 #include "base/xxh3.h"
 #include "checkpoint/json_text.h"
 #include "checkpoint/safetensors.h"
@@ -139,7 +140,7 @@ class HeaderHandler : public nlohmann::json_sax<json> {
 
   bool parse_error(size_t position, const std::string&, const json::exception& error) override {
     fail_damaged("safetensors", "{}: the header is not valid JSON at byte {}: {}", path_, position,
-                 error.what());
+                 start_of_text(visible_text(error.what())));
   }
 
  private:

@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/try_folder.h"
 #include "base/unfinished.h"
 
 namespace tessera {
@@ -26,6 +27,7 @@ WholeFolder::WholeFolder(const std::filesystem::path& path) : path_(clean_path(p
     fail_user("checkpoint", "cannot make the folder {}: {}", partial_.string(), error.message());
   try {
     mark_unfinished(partial_);
+    lacks_ = try_folder(partial_);
   } catch (const Error&) {
     remove_tree(partial_);
     throw;

@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <string>
+#include <vector>
 
 namespace tessera {
 
@@ -20,10 +21,13 @@ class WholeFolder {
   // Where the files go until publish(): PATH.partial-PID, or with a number if there is such a name.
   const std::filesystem::path& partial() const { return partial_; }
   void publish();
+  // What its file system cannot do and is done without (try_folder.h), to be said once.
+  const std::vector<std::string>& lacks() const { return lacks_; }
 
  private:
   std::filesystem::path path_;
   std::filesystem::path partial_;
+  std::vector<std::string> lacks_;
   bool published_ = false;
 };
 

@@ -36,7 +36,7 @@ int run_consolidate(const ConsolidateArguments& arguments) {
     return model_from_hf(config, "the checkpoint's model")->hf_tensors();
   };
   check_step_folder(arguments.step_dir);
-  consolidate(arguments.step_dir, arguments.out_dir, options);
+  print_notes(consolidate(arguments.step_dir, arguments.out_dir, options));
   std::cout << "wrote " << arguments.out_dir << "\n";
   return kExitDone;
 }
@@ -108,8 +108,7 @@ void add_import(CLI::App& parent, Action& action) {
                   "{} holds checkpoints of Tessera, not a Hugging Face model; a run starts from a "
                   "step folder with checkpoint.init_from, without an import",
                   from.string());
-      for (const std::string& note : import_hugging_face(from, arguments->step_dir, recognize))
-        std::cout << "note: " << note << "\n";
+      print_notes(import_hugging_face(from, arguments->step_dir, recognize));
       std::cout << "wrote " << arguments->step_dir << "\n";
       return kExitDone;
     };

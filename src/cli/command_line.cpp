@@ -44,6 +44,10 @@ std::string what_is_wrong(const CLI::App& at, const CLI::ParseError& error) {
 
 }  // namespace
 
+void print_notes(const std::vector<std::string>& notes) {
+  for (const std::string& note : notes) std::cout << "note: " << note << "\n";
+}
+
 CLI::App& add_command(CLI::App& parent, const std::string& name, const std::string& description) {
   CLI::App& command = *parent.add_subcommand(name, description);
   command.set_version_flag("--version", program_version(), "Print the version and exit");

@@ -3,6 +3,7 @@
 #include <CLI/App.hpp>
 #include <functional>
 #include <string>
+#include <vector>
 
 namespace tessera {
 
@@ -11,6 +12,9 @@ using Action = std::function<int()>;
 
 // A command with what every command has (--help, --version).
 CLI::App& add_command(CLI::App& parent, const std::string& name, const std::string& description);
+
+// What a command did without or left out: on stdout, "note: ..." in a line each.
+void print_notes(const std::vector<std::string>& notes);
 
 // One per file: each adds a command with its options to `app`, which sets `action`.
 void add_train_command(CLI::App& app, Action& action);

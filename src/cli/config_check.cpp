@@ -5,6 +5,7 @@
 #include <ostream>
 
 #include "base/error.h"
+#include "base/error_text.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/run_folder.h"
 #include "training/memory_report.h"
@@ -21,8 +22,7 @@ void try_part(const std::vector<std::string>& keys, RuleReport& report, Part par
   try {
     part();
   } catch (const Error& error) {
-    const std::string text = error.what();
-    report.broken(keys, "{}", text.starts_with("[") ? text.substr(text.find("] ") + 2) : text);
+    report.broken(keys, "{}", without_subsystem(error.what()));
   }
 }
 

@@ -24,6 +24,7 @@ void print_pair(const std::string& prefix, int64_t documents, int64_t tokens) {
 
 int run_pack(const PackArguments& arguments) {
   const PackResult result = pack_bytes(arguments.inputs, arguments.out_prefix, arguments.options);
+  print_notes(result.lacks);
   print_pair(arguments.out_prefix, result.documents, result.tokens);
   if (result.valid_documents > 0) {
     print_pair(arguments.out_prefix + "-valid", result.valid_documents, result.valid_tokens);

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/error_text.h"
 #include "base/odd_characters.h"
 #include "base/path_text.h"
 #include "config/fields.h"
@@ -24,7 +25,7 @@ std::string shown(const YamlNode& node) {
     case YamlNode::Kind::kNull:
       return "null";
     case YamlNode::Kind::kScalar:
-      return node.quoted ? '"' + node.scalar + '"' : node.scalar;
+      return node.quoted ? '"' + start_of_text(node.scalar) + '"' : start_of_text(node.scalar);
     case YamlNode::Kind::kSequence:
       return "a list";
     case YamlNode::Kind::kMap:
@@ -445,11 +446,10 @@ class Decoder {
       config_.model = read_hf_model(file);
     } catch (const UserError& error) {
       // The file's own message, with the place that named it.
-      std::string message = error.what();
-      if (message.starts_with("[")) message.erase(0, message.find("] ") + 2);  // its subsystem
       Place in_order = value.where;
       in_order.text.clear();
-      throw Refusal{in_order, fmt::format("{} (model.config at {})", message, value.where.text)};
+      throw Refusal{in_order, fmt::format("{} (model.config at {})",
+                                          without_subsystem(error.what()), value.where.text)};
     }
     model_from_file_ = true;
   }

@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/try_folder.h"
 #include "data/pack_target.h"
 #include "data/pair_writer.h"
 #include "data/text_check.h"
@@ -45,22 +46,20 @@ std::unique_ptr<std::FILE, Close> open_input(const fs::path& path) {
 
 // The size of an input, which must be a file with something in it.
 int64_t checked_size(const fs::path& path) {
-  std::error_code error;
-  const fs::file_status status = fs::status(path, error);
-  if (status.type() == fs::file_type::not_found)
+  const fs::file_type type = type_of_input(path);
+  if (type == fs::file_type::not_found)
     fail_user("data", "input {} does not exist; check the path", path.string());
-  if (!fs::status_known(status))
-    fail_user("data", "cannot read {}: {}; check its permissions", path.string(), error.message());
-  if (fs::is_directory(status)) {
+  if (type == fs::file_type::directory) {
     fail_user("data", "input {} is a folder; give the files in it, such as {}/*.txt", path.string(),
               clean_path(path).string());
   }
-  if (!fs::is_regular_file(status)) {
+  if (type != fs::file_type::regular) {
     fail_user("data",
               "input {} is no regular file but a pipe or a device; write what comes out of it into "
               "a file and give that",
               path.string());
   }
+  std::error_code error;
   const auto size = static_cast<int64_t>(fs::file_size(path, error));
   if (error) fail_user("data", "cannot read {}: {}", path.string(), error.message());
   if (size == 0) fail_user("data", "input {} is empty: 0 bytes; leave it out", path.string());
@@ -82,7 +81,9 @@ std::vector<Input> look_up(const std::vector<fs::path>& paths, const PackOptions
   int64_t begin = 0;
   for (const fs::path& path : paths) {
     const int64_t size = checked_size(path);
-    if (options.valid_fraction > 0.0 && !seen.insert(fs::canonical(path)).second) {
+    std::error_code moved;  // meanwhile; then it is read, or not, by its own name
+    const fs::path real = fs::canonical(path, moved);
+    if (options.valid_fraction > 0.0 && !seen.insert(moved ? path : real).second) {
       fail_user("data",
                 "input {} is given twice; with a part held out one copy could be trained on and "
                 "the other validated with: give it once, or valid_fraction 0",
@@ -189,6 +190,8 @@ PackResult pack_bytes(const std::vector<fs::path>& paths, const std::string& out
   PairWriter train(target.train());
   std::optional<PairWriter> valid;
   if (hold_out) valid.emplace(target.valid());
+  PackResult result;
+  result.lacks = try_folder(folder_of(out_prefix));
 
   // The cut lies at a line end, so that a line goes to one side as a whole.
   const auto add = [&](std::span<const char> bytes, int64_t position) {
@@ -212,7 +215,6 @@ PackResult pack_bytes(const std::vector<fs::path>& paths, const std::string& out
 
   train.finish();
   if (valid) valid->finish();
-  PackResult result;
   result.removed = target.publish(train, valid ? &*valid : nullptr);
   result.documents = train.documents();
   result.tokens = train.tokens();

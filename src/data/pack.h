@@ -23,6 +23,7 @@ struct PackResult {
   int64_t valid_documents = 0;
   int64_t valid_tokens = 0;
   std::vector<std::filesystem::path> removed;  // of an earlier pack, without a successor
+  std::vector<std::string> lacks;              // what the file system cannot do (try_folder.h)
 };
 
 // Writes OUT_PREFIX.bin/.idx in Megatron's layout from text files, one token (u8) per byte; lines

@@ -25,7 +25,8 @@ PackTarget::PackTarget(const std::string& prefix, bool replace)
     fail_user("data", "the output prefix '{}' names no file; give one such as data/mine", prefix);
   refuse_existing();
   for (const fs::path& path : existing()) {
-    if (fs::symlink_status(path).type() == fs::file_type::directory)
+    std::error_code ignored;  // a link to a folder is replaced as any link is
+    if (fs::symlink_status(path, ignored).type() == fs::file_type::directory)
       fail_user("data", "{} is a folder; --force replaces files: choose another output prefix",
                 path.string());
   }
@@ -84,8 +85,10 @@ std::vector<fs::path> PackTarget::publish(PairWriter& train, PairWriter* valid,
   sync_folder(folder);
 
   std::vector<fs::path> gone;
-  std::copy_if(old.begin(), old.end(), std::back_inserter(gone),
-               [](const fs::path& path) { return !fs::exists(path); });
+  const auto left = existing();
+  std::copy_if(old.begin(), old.end(), std::back_inserter(gone), [&](const fs::path& path) {
+    return std::find(left.begin(), left.end(), path) == left.end();
+  });
   return gone;
 }
 

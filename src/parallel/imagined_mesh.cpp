@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "parallel/comm/abort_state.h"
+#include "parallel/comm/operation.h"
 
 namespace tessera {
 namespace {
@@ -15,14 +16,7 @@ class ImaginedGroup final : public Communicator {
         shape_(shape),
         abort_(std::make_shared<AbortState>()) {}
 
-  Work all_gather(at::Tensor, at::Tensor) override { refuse("all_gather"); }
-  Work reduce_scatter(at::Tensor, at::Tensor) override { refuse("reduce_scatter"); }
-  Work all_reduce(at::Tensor, ReduceOp) override { refuse("all_reduce"); }
-  Work broadcast(at::Tensor, int) override { refuse("broadcast"); }
-  Work all_to_all(at::Tensor, at::Tensor) override { refuse("all_to_all"); }
-  Work send(at::Tensor, int) override { refuse("send"); }
-  Work recv(at::Tensor, int) override { refuse("recv"); }
-  Work barrier() override { refuse("barrier"); }
+  Work start(Operation op) override { refuse(operation_name(op.kind)); }
 
   // The groups that a Mesh makes of its world; `key` is the place in them.
   std::unique_ptr<Communicator> split(int /*color*/, int key, std::string name) override {

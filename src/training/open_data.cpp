@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/error_text.h"
 #include "data/image_source.h"
 #include "data/indexed_dataset.h"
 #include "data/pair_source.h"
@@ -59,12 +60,6 @@ void open_one(const Config& config, const std::string& path) {
     const IndexedDataset data(path);
 }
 
-// What an error says, without the part of the program that says it.
-std::string reason_of(const Error& error) {
-  const std::string text = error.what();
-  return text.starts_with("[") ? text.substr(text.find("] ") + 2) : text;
-}
-
 }  // namespace
 
 std::vector<Sight> sights_of(const Config& config, const Data& data) {
@@ -116,7 +111,7 @@ void check_data_files(const Config& config, RuleReport& report) {
         open_one(config, paths[i]);
       } catch (const Error& error) {
         whole = false;
-        report.broken({item, "data.kind"}, "{}: {}", item, reason_of(error));
+        report.broken({item, "data.kind"}, "{}: {}", item, without_subsystem(error.what()));
       }
     }
   }
@@ -125,7 +120,7 @@ void check_data_files(const Config& config, RuleReport& report) {
     open_data(config, /*check=*/true);
   } catch (const Error& error) {
     report.broken({"data.train", "data.kind", "training.global_batch_size", "model"}, "data: {}",
-                  reason_of(error));
+                  without_subsystem(error.what()));
   }
 }
 

@@ -67,10 +67,7 @@ TrainOutcome Trainer::run() {
   }
   while (progress_.step < total && !stop_) {
     const std::optional<StepMetrics> metrics = train_step();
-    if (!metrics) {   // rolled back
-      stop_ = false;  // still wished for after the next step, which there is something to save of
-      continue;
-    }
+    if (!metrics) continue;  // rolled back, and that is recorded: a wish to stop is heard at once
     const int64_t step = progress_.step;
     parts_.memory.after_step();
     if (parts_.metrics) parts_.metrics->write(*metrics);

@@ -15,6 +15,7 @@ RANDOM=$seed
 # run_in_background HOW: $job is the process that the signals go to.
 run_in_background() {
   local command=("$tessera" train "$work/config.yaml")
+  touch "$work/started"
   [[ $1 == one ]] || command=("$root/launch/run_local.sh" "$work/config.yaml" -n 2)
   setsid env --default-signal=INT "${command[@]}" --set "run.dir=$work/$1" >"$work/output" 2>&1 </dev/null &
   job=$!
@@ -24,7 +25,7 @@ pause() { sleep "$(printf '%d.%03d' $(($1 / 1000)) $(($1 % 1000)))"; }
 gone() { ! kill -0 "$job" 2>/dev/null; }
 reached() { gone || [[ $(last_line_step "$1") -ge $2 ]]; }
 saving() { gone || compgen -G "$1/checkpoints/*.partial" >/dev/null; }
-owed() { gone || [[ -e $1/owed-validation.json ]]; }
+owed() { gone || [[ $1/owed-validation.json -nt $work/started ]]; }  # of this start, not one that it makes up
 ending() { gone || grep -q '^done\|^stopped' "$work/output"; }
 
 for how in one local; do
@@ -90,7 +91,7 @@ for ((trial = 1; trial <= trials; trial++)); do
     3) [[ ${said:-$before} == "$after" ]] || fail "$name: stopped after step ${said:-$before}, but $after is saved" ;;
     *)
       # Ended by the signal: a second Ctrl-C, or before the first instruction, which says nothing.
-      ((gap >= 500 && code == 130)) || [[ $code -gt 128 && ! -s $work/output ]] ||
+      ((gap >= 500 && code == 130)) || [[ $moment == start && $code -gt 128 && ! -s $work/output ]] ||
         fail "$name: exit code $code: $(<"$work/output")"
       ;;
   esac

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "parallel/comm/operation.h"
 #include "parallel/comm/thread_communicator.h"
 
 namespace tessera {
@@ -35,18 +36,7 @@ class FarCommunicator final : public Communicator {
       : Communicator(inner->rank(), inner->size(), inner->name()), inner_(std::move(inner)) {}
 
   bool on_one_node() const override { return false; }
-  Work all_gather(at::Tensor out, at::Tensor in) override { return inner_->all_gather(out, in); }
-  Work reduce_scatter(at::Tensor out, at::Tensor in) override {
-    return inner_->reduce_scatter(out, in);
-  }
-  Work all_reduce(at::Tensor tensor, ReduceOp op) override {
-    return inner_->all_reduce(tensor, op);
-  }
-  Work broadcast(at::Tensor tensor, int root) override { return inner_->broadcast(tensor, root); }
-  Work all_to_all(at::Tensor out, at::Tensor in) override { return inner_->all_to_all(out, in); }
-  Work send(at::Tensor tensor, int to) override { return inner_->send(tensor, to); }
-  Work recv(at::Tensor tensor, int from) override { return inner_->recv(tensor, from); }
-  Work barrier() override { return inner_->barrier(); }
+  Work start(Operation op) override { return inner_->start(std::move(op)); }
   std::unique_ptr<Communicator> split(int color, int key, std::string name) override {
     return std::make_unique<FarCommunicator>(inner_->split(color, key, std::move(name)));
   }

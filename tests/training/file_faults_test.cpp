@@ -278,9 +278,15 @@ TEST_F(FileFaults, WhatAFileSystemLacksIsDoneWithout) {
       EXPECT_EQ(count(result.text, part), 1) << part << "\n" << result.text;
     EXPECT_FALSE(fs::exists(folder_ / "run" / ".owner"));
     EXPECT_CODE(train(faults, 1, "--set training.steps=4"), 0);
-    EXPECT_CODE(start("data pack text --out again", faults), 0);
-    EXPECT_CODE(start("checkpoint consolidate run/checkpoints/step-00000004 out", faults), 0);
-    EXPECT_CODE(start("checkpoint import out step", faults), 0);
+    for (const char* tool :
+         {"data pack text --out again", "checkpoint consolidate run/checkpoints/step-00000004 out",
+          "checkpoint import out step"}) {
+      SCOPED_TRACE(tool);
+      result = start(tool, faults);
+      EXPECT_CODE(result, 0);
+      for (const char* part : {"cannot sync files", "cannot sync folders"})
+        EXPECT_EQ(count(result.text, part), 1) << part << "\n" << result.text;
+    }
     for (const char* made : {"again.bin", "again.idx", "out", "step"})
       EXPECT_GE(fs::remove_all(folder_ / made), 1u) << made;
   }

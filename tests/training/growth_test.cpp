@@ -5,6 +5,7 @@
 #include <mutex>
 
 #include "base/process_memory.h"
+#include "parallel/comm/operation.h"
 #include "training/tiny_run.h"
 
 namespace tessera {
@@ -28,32 +29,17 @@ class Counting : public Communicator {
         world_(world) {}
 
   bool on_one_node() const override { return inner_->on_one_node(); }
-  Work all_gather(at::Tensor out, at::Tensor in) override {
-    return counted().all_gather(std::move(out), std::move(in));
-  }
-  Work reduce_scatter(at::Tensor out, at::Tensor in) override {
-    return counted().reduce_scatter(std::move(out), std::move(in));
-  }
-  Work all_reduce(at::Tensor tensor, ReduceOp op) override {
-    const bool ends_step = world_ && op == ReduceOp::kMax && tensor.scalar_type() == at::kDouble;
-    Work work = counted().all_reduce(std::move(tensor), op);
+  Work start(Operation op) override {
+    ++steps_->count;
+    const bool ends_step = world_ && op.kind == OperationKind::kAllReduce &&
+                           op.reduce == ReduceOp::kMax && op.dtype == at::kDouble;
+    Work work = inner_->start(std::move(op));
     if (ends_step) {
       steps_->collectives.push_back(steps_->count);
       steps_->anonymous.push_back(anonymous_bytes());
     }
     return work;
   }
-  Work broadcast(at::Tensor tensor, int root) override {
-    return counted().broadcast(std::move(tensor), root);
-  }
-  Work all_to_all(at::Tensor out, at::Tensor in) override {
-    return counted().all_to_all(std::move(out), std::move(in));
-  }
-  Work send(at::Tensor tensor, int to) override { return counted().send(std::move(tensor), to); }
-  Work recv(at::Tensor tensor, int from) override {
-    return counted().recv(std::move(tensor), from);
-  }
-  Work barrier() override { return counted().barrier(); }
   std::unique_ptr<Communicator> split(int color, int key, std::string name) override {
     return std::make_unique<Counting>(inner_->split(color, key, std::move(name)), steps_, false);
   }
@@ -61,11 +47,6 @@ class Counting : public Communicator {
   const std::shared_ptr<AbortState>& abort_state() const override { return inner_->abort_state(); }
 
  private:
-  Communicator& counted() {
-    ++steps_->count;
-    return *inner_;
-  }
-
   std::unique_ptr<Communicator> inner_;
   std::shared_ptr<Steps> steps_;
   bool world_;

@@ -2,10 +2,15 @@
 // makes it (and a kill) cost nothing.
 #include <gtest/gtest.h>
 
+#include <ATen/ATen.h>
+
 #include <chrono>
 #include <csignal>
 #include <fstream>
+#include <limits>
+#include <memory>
 #include <thread>
+#include <utility>
 
 #include "base/files.h"
 #include "base/stop_requested.h"
@@ -140,6 +145,36 @@ TEST_F(Stop, InAStepSavesIt) {
 }
 
 // What a kill in the validation leaves; the exception takes the place of the kill.
+// The step that failed is taken back and recorded, so there is nothing to train before a save.
+TEST_F(Stop, InAStepThatIsRolledBackStopsBeforeTheNext) {
+  TemporaryFolder folder;
+  const auto config_of = [&](const std::string& name) {
+    Config config = tiny_config(folder, name);
+    config.training.on_nonfinite = OnNonfinite::kRollback;
+    config.checkpoint.every = 4;
+    return config;
+  };
+  const auto spoiled = [](bool stop) {
+    TrainHooks hooks;
+    hooks.gradients_ready = [stop, done = std::make_shared<bool>(false)](
+                                int64_t step, Mesh&, const std::vector<FlatBucket*>& buckets) {
+      if (step != 6 || std::exchange(*done, true)) return;
+      buckets[0]->grad().fill_(std::numeric_limits<double>::quiet_NaN());
+      if (stop) std::raise(SIGTERM);
+    };
+    return hooks;
+  };
+  const TinyRun whole = run(config_of("whole"), spoiled(false));
+  const Config config = config_of("stopped");
+  const TinyRun stopped = run(config, spoiled(true));
+  EXPECT_EQ(stopped.outcome, TrainOutcome::kStoppedAfterSave);
+  EXPECT_EQ(stopped.events, whole.events);
+  EXPECT_TRUE(is_saved(config, 4));
+  EXPECT_FALSE(is_saved(config, 5));
+  forget_stop_signals();
+  expect_same_lines(run(config), whole);
+}
+
 TEST_F(Stop, AKillInAValidationLosesNothing) {
   TemporaryFolder folder;
   const TinyRun reference = run(eval_config(folder, "whole"));

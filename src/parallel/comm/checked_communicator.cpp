@@ -3,11 +3,9 @@
 #include <ATen/ATen.h>
 
 #include <array>
-#include <optional>
 #include <utility>
 
 #include "base/error.h"
-#include "parallel/comm/file_work.h"
 #include "parallel/comm/queued_communicator.h"
 
 namespace tessera {
@@ -62,7 +60,7 @@ class CheckedTransport final : public Transport {
       throw Error(fmt::format("{} could not be compared with the other ranks' calls: {}",
                               watch.head(), e.what()));
     }
-    begin(op, [&] { return start(op); }).block();
+    inner_->start(op).block();
   }
 
  private:
@@ -70,14 +68,11 @@ class CheckedTransport final : public Transport {
     std::string text;
   };
 
-  // Starts an operation of the communicator below with the patience that the caller of `op` had: it
-  // may have left its file work by now. For the start alone, or operations that come meanwhile
-  // would have that patience too.
-  template <typename Start>
-  Work begin(const Operation& op, Start start_below) {
-    std::optional<FileWork> file_work;
-    if (op.file_work) file_work.emplace(*inner_);
-    return start_below();
+  // Starts an operation that is to wait for others as long as `op` may: whoever started `op` may
+  // have left its file work by now.
+  Work start_for(const Operation& op, Operation of_inner) {
+    of_inner.file_work = op.file_work;
+    return inner_->start(std::move(of_inner));
   }
 
   void compare_all(const Operation& op) {
@@ -85,7 +80,7 @@ class CheckedTransport final : public Transport {
     const auto mine = at::empty({kFields}, at::kLong);
     std::copy(record.begin(), record.end(), mine.mutable_data_ptr<int64_t>());
     const auto all = at::empty({inner_->size(), kFields}, at::kLong);
-    begin(op, [&] { return inner_->all_gather(all, mine); }).block();
+    start_for(op, all_gather_operation(*inner_, all, mine)).block();
     const int64_t* records = all.const_data_ptr<int64_t>();
     bool equal = true;
     for (int64_t i = kFields; i < inner_->size() * kFields; ++i)
@@ -108,10 +103,10 @@ class CheckedTransport final : public Transport {
     std::copy(record.begin(), record.end(), mine.mutable_data_ptr<int64_t>());
     const auto theirs = at::empty({kFields}, at::kLong);
     const bool sends = op.kind == OperationKind::kSend;
-    const auto send = [&] { return inner_->send(mine, op.peer); };
-    if (sends) begin(op, send).block();
-    begin(op, [&] { return inner_->recv(theirs, op.peer); }).block();
-    if (!sends) begin(op, send).block();
+    const auto send = [&] { start_for(op, send_operation(*inner_, mine, op.peer)).block(); };
+    if (sends) send();
+    start_for(op, recv_operation(*inner_, theirs, op.peer)).block();
+    if (!sends) send();
     const int64_t* a = sends ? mine.const_data_ptr<int64_t>() : theirs.const_data_ptr<int64_t>();
     const int64_t* b = sends ? theirs.const_data_ptr<int64_t>() : mine.const_data_ptr<int64_t>();
     if (a[1] == b[1] && a[3] == b[3]) return;
@@ -120,42 +115,6 @@ class CheckedTransport final : public Transport {
                     "dtype and count must agree",
                     inner_->name(), sends ? inner_->rank() : op.peer, text_of(a),
                     sends ? op.peer : inner_->rank(), text_of(b))};
-  }
-
-  Work start(const Operation& op) {
-    const int64_t whole = inner_->size() * op.count;  // where `count` is of one slice
-    switch (op.kind) {
-      case OperationKind::kAllGather:
-        return inner_->all_gather(out_of(op, whole), in_of(op, op.count));
-      case OperationKind::kReduceScatter:
-        return inner_->reduce_scatter(out_of(op, op.count), in_of(op, whole));
-      case OperationKind::kAllReduce:
-        return inner_->all_reduce(out_of(op, op.count), op.reduce);
-      case OperationKind::kBroadcast:
-        return inner_->broadcast(out_of(op, op.count), op.peer);
-      case OperationKind::kAllToAll:
-        return inner_->all_to_all(out_of(op, whole), in_of(op, whole));
-      case OperationKind::kSend:
-        return inner_->send(in_of(op, op.count), op.peer);
-      case OperationKind::kRecv:
-        return inner_->recv(out_of(op, op.count), op.peer);
-      case OperationKind::kBarrier:
-        return inner_->barrier();
-    }
-    return {};
-  }
-
-  // Where the tensors lay when the caller started the operation. By now the caller may have pointed
-  // their storage elsewhere (as buckets do), which must not move an operation that is on its way.
-  static at::Tensor out_of(const Operation& op, int64_t elements) {
-    return at::from_blob(
-        op.out_data, {elements}, [keep = op.out](void*) {},
-        at::TensorOptions().dtype(op.out_dtype).device(op.out.device()), op.out.device());
-  }
-  static at::Tensor in_of(const Operation& op, int64_t elements) {
-    return at::from_blob(
-        const_cast<char*>(op.in_data), {elements}, [keep = op.in](void*) {},
-        at::TensorOptions().dtype(op.dtype).device(op.in.device()), op.in.device());
   }
 
   std::unique_ptr<Communicator> inner_;

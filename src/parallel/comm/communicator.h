@@ -8,6 +8,7 @@
 namespace tessera {
 
 class AbortState;
+struct Operation;
 
 enum class ReduceOp { kSum, kMax, kMin };
 
@@ -73,29 +74,34 @@ class Communicator {
   virtual bool on_one_node() const { return true; }
 
   // out [size * n] <- concatenation of every rank's in [n]. `in` may be out's own slice (in place).
-  virtual Work all_gather(at::Tensor out, at::Tensor in) = 0;
+  Work all_gather(at::Tensor out, at::Tensor in);
 
   // out [n] <- sum over ranks of their in's slice number rank(); in [size * n].
   // out is of in's dtype, or fp32 where in is bf16/fp16 (half the bytes of an fp32 reduction and
   // exactly its result, since the inputs are halves anyway). out may be in's own slice if dtypes
   // agree.
-  virtual Work reduce_scatter(at::Tensor out, at::Tensor in) = 0;
+  Work reduce_scatter(at::Tensor out, at::Tensor in);
 
   // tensor <- reduction over ranks, in place.
-  virtual Work all_reduce(at::Tensor tensor, ReduceOp op) = 0;
+  Work all_reduce(at::Tensor tensor, ReduceOp op);
 
   // tensor <- root's tensor.
-  virtual Work broadcast(at::Tensor tensor, int root) = 0;
+  Work broadcast(at::Tensor tensor, int root);
 
   // out slice i <- rank i's in slice rank(); both [size * n], not overlapping.
-  virtual Work all_to_all(at::Tensor out, at::Tensor in) = 0;
+  Work all_to_all(at::Tensor out, at::Tensor in);
 
   // Point to point; a send matches the receiver's next recv from that rank.
-  virtual Work send(at::Tensor tensor, int destination) = 0;
-  virtual Work recv(at::Tensor tensor, int source) = 0;
+  Work send(at::Tensor tensor, int destination);
+  Work recv(at::Tensor tensor, int source);
 
   // Done when every rank has started it.
-  virtual Work barrier() = 0;
+  Work barrier();
+
+  // What all of these come to. `op` was made by a function of operation.h for this group, or for
+  // another of the same size and rank: decorators hand on what they were given, with the addresses
+  // and the patience of whoever started it.
+  virtual Work start(Operation op) = 0;
 
   // Collective: ranks of equal color form a new group, ordered by key. Each call makes its own
   // queue, so two splits with the same arguments give two groups whose operations can overlap.

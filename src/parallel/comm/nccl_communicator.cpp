@@ -46,35 +46,9 @@ class NcclCommunicator final : public Communicator {
   at::Device device() const override { return world_.device.torch_device(); }
   bool on_one_node() const override { return host_->on_one_node(); }
 
-  Work all_gather(at::Tensor out, at::Tensor in) override {
-    if (on_host(in)) return host_->all_gather(std::move(out), std::move(in));
-    return queue_->submit(all_gather_operation(*this, std::move(out), std::move(in)));
+  Work start(Operation op) override {
+    return on_host(op) ? host_->start(std::move(op)) : queue_->submit(std::move(op));
   }
-  Work reduce_scatter(at::Tensor out, at::Tensor in) override {
-    if (on_host(in)) return host_->reduce_scatter(std::move(out), std::move(in));
-    return queue_->submit(reduce_scatter_operation(*this, std::move(out), std::move(in)));
-  }
-  Work all_reduce(at::Tensor tensor, ReduceOp op) override {
-    if (on_host(tensor)) return host_->all_reduce(std::move(tensor), op);
-    return queue_->submit(all_reduce_operation(*this, std::move(tensor), op));
-  }
-  Work broadcast(at::Tensor tensor, int root) override {
-    if (on_host(tensor)) return host_->broadcast(std::move(tensor), root);
-    return queue_->submit(broadcast_operation(*this, std::move(tensor), root));
-  }
-  Work all_to_all(at::Tensor out, at::Tensor in) override {
-    if (on_host(in)) return host_->all_to_all(std::move(out), std::move(in));
-    return queue_->submit(all_to_all_operation(*this, std::move(out), std::move(in)));
-  }
-  Work send(at::Tensor tensor, int destination) override {
-    if (on_host(tensor)) return host_->send(std::move(tensor), destination);
-    return queue_->submit(send_operation(*this, std::move(tensor), destination));
-  }
-  Work recv(at::Tensor tensor, int source) override {
-    if (on_host(tensor)) return host_->recv(std::move(tensor), source);
-    return queue_->submit(recv_operation(*this, std::move(tensor), source));
-  }
-  Work barrier() override { return host_->barrier(); }
 
   std::unique_ptr<Communicator> split(int color, int key, std::string name) override {
     // The host's first: it checks the color, and with its time-out every rank is known to be here.
@@ -90,7 +64,11 @@ class NcclCommunicator final : public Communicator {
   const std::shared_ptr<AbortState>& abort_state() const override { return host_->abort_state(); }
 
  private:
-  static bool on_host(const at::Tensor& tensor) { return tensor.defined() && tensor.is_cpu(); }
+  // Tensors of the CPU, and a barrier.
+  static bool on_host(const Operation& op) {
+    const at::Tensor& tensor = op.in.defined() ? op.in : op.out;
+    return !tensor.defined() || tensor.is_cpu();
+  }
 
   std::unique_ptr<Communicator> host_;
   World world_;

@@ -10,20 +10,13 @@
 
 namespace tessera {
 
-// The part that the backends share: checks arguments and puts operations into the queue of a
-// transport. A backend adds split().
+// The part that the backends share: puts operations into the queue of a transport. A backend adds
+// split().
 class QueuedCommunicator : public Communicator {
  public:
   ~QueuedCommunicator() override;
 
-  Work all_gather(at::Tensor out, at::Tensor in) override;
-  Work reduce_scatter(at::Tensor out, at::Tensor in) override;
-  Work all_reduce(at::Tensor tensor, ReduceOp op) override;
-  Work broadcast(at::Tensor tensor, int root) override;
-  Work all_to_all(at::Tensor out, at::Tensor in) override;
-  Work send(at::Tensor tensor, int destination) override;
-  Work recv(at::Tensor tensor, int source) override;
-  Work barrier() override;
+  Work start(Operation op) override;
   void abort(const std::string& reason) override;
   const std::shared_ptr<AbortState>& abort_state() const override { return abort_; }
 

@@ -16,40 +16,7 @@ class SelfCommunicator final : public Communicator {
   SelfCommunicator(std::string name, std::shared_ptr<AbortState> abort)
       : Communicator(0, 1, std::move(name)), abort_(std::move(abort)) {}
 
-  Work all_gather(at::Tensor out, at::Tensor in) override {
-    return run(all_gather_operation(*this, std::move(out), std::move(in)));
-  }
-  Work reduce_scatter(at::Tensor out, at::Tensor in) override {
-    return run(reduce_scatter_operation(*this, std::move(out), std::move(in)));
-  }
-  Work all_reduce(at::Tensor tensor, ReduceOp op) override {
-    return run(all_reduce_operation(*this, std::move(tensor), op));
-  }
-  Work broadcast(at::Tensor tensor, int root) override {
-    return run(broadcast_operation(*this, std::move(tensor), root));
-  }
-  Work all_to_all(at::Tensor out, at::Tensor in) override {
-    return run(all_to_all_operation(*this, std::move(out), std::move(in)));
-  }
-  // Both fail in the check of arguments: there is no peer.
-  Work send(at::Tensor tensor, int destination) override {
-    return run(send_operation(*this, std::move(tensor), destination));
-  }
-  Work recv(at::Tensor tensor, int source) override {
-    return run(recv_operation(*this, std::move(tensor), source));
-  }
-  Work barrier() override { return run(Operation{}); }
-
-  std::unique_ptr<Communicator> split(int color, int /*key*/, std::string name) override {
-    check_color(*this, color);
-    return make_self_communicator(std::move(name), abort_);
-  }
-
-  void abort(const std::string& reason) override { abort_->raise(reason); }
-  const std::shared_ptr<AbortState>& abort_state() const override { return abort_; }
-
- private:
-  Work run(const Operation& op) {
+  Work start(Operation op) override {
     if (abort_->raised())
       fail("comm", "{}: {} on rank 0 was aborted: {}", name(), op.text(), abort_->reason());
     if (op.in_data == nullptr || op.in_data == op.out_data || op.count == 0) return {};
@@ -62,6 +29,15 @@ class SelfCommunicator final : public Communicator {
     return {};
   }
 
+  std::unique_ptr<Communicator> split(int color, int /*key*/, std::string name) override {
+    check_color(*this, color);
+    return make_self_communicator(std::move(name), abort_);
+  }
+
+  void abort(const std::string& reason) override { abort_->raise(reason); }
+  const std::shared_ptr<AbortState>& abort_state() const override { return abort_; }
+
+ private:
   std::shared_ptr<AbortState> abort_;
 };
 

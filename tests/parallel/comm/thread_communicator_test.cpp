@@ -122,17 +122,10 @@ TEST(ThreadFailures, TimeoutNamesTheAbsentRank) {
 
 TEST(ThreadFailures, FileWorkHasALimitOfItsOwn) {
   run_thread_ranks(3, late_case, {.timeout = std::chrono::milliseconds(300)});
-  // Below the decorator, whose own thread passes operations on, patience arrives. (That it ends
-  // there cannot be told of ranks that are threads: they share the process's count of file work.)
-  run_thread_ranks(3,
-                   [](Communicator& world) {
-                     const auto checked = make_checked(world.split(0, world.rank(), "tp"));
-                     const FileWork file_work(*checked);
-                     if (world.rank() == 2)
-                       std::this_thread::sleep_for(std::chrono::milliseconds(700));
-                     checked->barrier().block();
-                   },
-                   {.timeout = std::chrono::milliseconds(300)});
+  // Below the decorator, whose own thread passes operations on, patience arrives, and ends.
+  run_thread_ranks(
+      3, [](Communicator& world) { late_case(*make_checked(world.split(0, world.rank(), "tp"))); },
+      {.timeout = std::chrono::milliseconds(300)});
   run_thread_ranks(
       2,
       [](Communicator& world) {
