@@ -16,7 +16,7 @@
 #include <functional>
 #include <vector>
 
-#include "parallel/comm/mpi_communicator.h"
+#include "parallel/comm/mpi/mpi_communicator.h"
 
 namespace {
 

@@ -1,5 +1,6 @@
-# tessera_library(NAME [LINK ...] [TORCH]) : a static library of every .cpp in the current folder. Names
-#   choose between twins: cuda_*.cpp, nccl_*.cpp and *.cu are built with TESSERA_CUDA, no_*.cpp without.
+# tessera_library(NAME [FLOORS ...] [LINK ...] [TORCH]) : a static library of every .cpp in the current folder and in
+#   those of its folders that FLOORS names. Names choose between twins: cuda_*.cpp, nccl_*.cpp and *.cu are built with
+#   TESSERA_CUDA, no_*.cpp without.
 # tessera_test(NAME LIBS ... [RANKS n ...] [QUICK] [NUMERIC]) : a GoogleTest binary from NAME.cpp. QUICK: it takes seconds
 #   and no MPI. NUMERIC: it compares numbers whose last bits depend on the processor (tests/run.sh --numeric). Without RANKS it runs as one process (threads stand for ranks). With RANKS it runs under mpirun
 #   once for each count, and its main is tests/support/mpi_main.cpp.
@@ -20,8 +21,12 @@ if(TESSERA_SANITIZE)
 endif()
 
 function(tessera_library name)
-  cmake_parse_arguments(ARG "TORCH" "" "LINK" ${ARGN})
-  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)
+  cmake_parse_arguments(ARG "TORCH" "" "FLOORS;LINK" ${ARGN})
+  set(patterns ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)
+  foreach(floor ${ARG_FLOORS})
+    list(APPEND patterns ${CMAKE_CURRENT_SOURCE_DIR}/${floor}/*.cpp)
+  endforeach()
+  file(GLOB sources CONFIGURE_DEPENDS ${patterns})
   if(TESSERA_CUDA)
     file(GLOB cuda_sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cu)
     list(APPEND sources ${cuda_sources})

@@ -7,7 +7,7 @@
 #include "cli/command_line.h"
 #include "cli/launch_environment.h"
 #include "cli/report_failure.h"
-#include "training/stop_signal.h"
+#include "training/loop/stop_signal.h"
 
 int main(int argc, char** argv) {
   // First of all, and for good: between here and the last instruction no signal may undo a save.

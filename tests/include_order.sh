@@ -3,7 +3,7 @@
 # those to the right of it, nothing to the left and nothing beside it.
 #
 #   main -> cli -> training -> planner -> config -> { models, optim, data } -> checkpoint -> parallel ->
-#   kernels -> base
+#   { kernels, safetensors } -> base
 #
 #   tests/include_order.sh [SRC]
 set -euo pipefail
@@ -12,7 +12,7 @@ src=${1:-$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)/src}
 find "$src" \( -name '*.h' -o -name '*.cpp' -o -name '*.cu' \) -print0 | sort -z |
   xargs -0 awk -v src="$src/" '
     BEGIN {
-      split("main cli training planner config models,optim,data checkpoint parallel kernels base", levels, " ")
+      split("main cli training planner config models,optim,data checkpoint parallel kernels,safetensors base", levels, " ")
       for (level in levels) {
         n = split(levels[level], folders, ",")
         for (i = 1; i <= n; ++i) rank[folders[i]] = level + 0

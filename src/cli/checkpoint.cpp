@@ -5,11 +5,13 @@
 
 #include "base/error.h"
 #include "base/exit_codes.h"
-#include "base/files.h"
-#include "checkpoint/convert.h"
-#include "checkpoint/run_folder.h"
+#include "base/files/files.h"
+#include "checkpoint/huggingface/consolidate.h"
+#include "checkpoint/huggingface/import.h"
+#include "checkpoint/store/inspect.h"
+#include "checkpoint/store/run_folder.h"
 #include "cli/command_line.h"
-#include "config/load.h"
+#include "config/rules/check.h"
 #include "models/registry.h"
 
 namespace tessera {

@@ -11,9 +11,9 @@
 
 #include "base/error.h"
 #include "base/exit_codes.h"
-#include "base/omp_num_threads.h"
+#include "base/process/omp_num_threads.h"
+#include "base/text/nearest.h"
 #include "base/version.h"
-#include "config/nearest.h"
 #include "kernels/cpu_target.h"
 
 namespace tessera {

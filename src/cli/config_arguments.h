@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "config/load.h"
+#include "config/rules/check.h"
 
 namespace tessera {
 

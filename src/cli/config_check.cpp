@@ -5,13 +5,13 @@
 #include <ostream>
 
 #include "base/error.h"
-#include "base/error_text.h"
-#include "checkpoint/manifest.h"
-#include "checkpoint/run_folder.h"
-#include "training/memory_report.h"
-#include "training/model_record.h"
-#include "training/open_data.h"
-#include "training/run_memory.h"
+#include "base/text/error_text.h"
+#include "checkpoint/format/manifest.h"
+#include "checkpoint/store/run_folder.h"
+#include "training/engine/run_memory.h"
+#include "training/output/memory_report.h"
+#include "training/start/model_record.h"
+#include "training/start/open_data.h"
 
 namespace tessera {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "base/error.h"
 #include "base/exit_codes.h"
-#include "training/stop_signal.h"
+#include "training/loop/stop_signal.h"
 
 namespace tessera {
 namespace {

@@ -8,12 +8,12 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/error_text.h"
-#include "base/odd_characters.h"
-#include "base/path_text.h"
-#include "config/fields.h"
-#include "config/meant.h"
-#include "config/numbers.h"
+#include "base/files/path_text.h"
+#include "base/text/error_text.h"
+#include "base/text/odd_characters.h"
+#include "config/keys/fields.h"
+#include "config/keys/meant.h"
+#include "config/yaml/numbers.h"
 #include "models/dropout_keys.h"
 
 namespace tessera {

@@ -3,9 +3,9 @@
 #include <filesystem>
 
 #include "config/config.h"
-#include "config/key_places.h"
-#include "config/mistakes.h"
-#include "config/yaml_tree.h"
+#include "config/keys/key_places.h"
+#include "config/yaml/mistakes.h"
+#include "config/yaml/yaml_tree.h"
 
 namespace tessera {
 

@@ -5,8 +5,8 @@
 
 #include <algorithm>
 
-#include "config/check_resume.h"
-#include "config/fields.h"
+#include "config/keys/fields.h"
+#include "config/rules/resume.h"
 
 namespace tessera {
 namespace {

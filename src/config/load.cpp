@@ -7,9 +7,9 @@
 #include <sstream>
 
 #include "base/error.h"
-#include "base/odd_characters.h"
+#include "base/text/odd_characters.h"
 #include "config/decode.h"
-#include "config/yaml_tree.h"
+#include "config/yaml/yaml_tree.h"
 
 namespace tessera {
 namespace {

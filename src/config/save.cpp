@@ -1,7 +1,8 @@
+#include "config/save.h"
+
 #include <fmt/format.h>
 
-#include "config/fields.h"
-#include "config/load.h"
+#include "config/keys/fields.h"
 
 namespace tessera {
 namespace {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "base/files.h"
+#include "base/files/files.h"
 
 namespace tessera {
 

@@ -9,8 +9,8 @@
 
 #include "base/error.h"
 #include "base/philox.h"
-#include "checkpoint/safetensors.h"
 #include "data/fingerprint.h"
+#include "safetensors/reader.h"
 
 namespace tessera {
 namespace {

@@ -12,10 +12,10 @@
 #include <span>
 
 #include "base/error.h"
-#include "base/files.h"
-#include "base/try_folder.h"
+#include "base/files/files.h"
+#include "base/files/try_folder.h"
+#include "data/indexed_writer.h"
 #include "data/pack_target.h"
-#include "data/pair_writer.h"
 #include "data/text_check.h"
 
 namespace tessera {
@@ -187,15 +187,15 @@ PackResult pack_bytes(const std::vector<fs::path>& paths, const std::string& out
   const int64_t cut =
       hold_out ? cut_position(inputs, options) : std::numeric_limits<int64_t>::max();
 
-  PairWriter train(target.train());
-  std::optional<PairWriter> valid;
+  IndexedWriter train(target.train());
+  std::optional<IndexedWriter> valid;
   if (hold_out) valid.emplace(target.valid());
   PackResult result;
   result.lacks = try_folder(folder_of(out_prefix));
 
   // The cut lies at a line end, so that a line goes to one side as a whole.
   const auto add = [&](std::span<const char> bytes, int64_t position) {
-    PairWriter& writer = position < cut ? train : *valid;
+    IndexedWriter& writer = position < cut ? train : *valid;
     writer.add(bytes);
     if (options.document_per_line && bytes.back() == '\n') writer.end_document();
   };

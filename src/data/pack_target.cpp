@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "base/files.h"
+#include "base/files/files.h"
 
 namespace tessera {
 namespace fs = std::filesystem;
@@ -59,7 +59,7 @@ void PackTarget::refuse_existing() const {
             names.size() == 1 ? "it" : "all of them");
 }
 
-std::vector<fs::path> PackTarget::publish(PairWriter& train, PairWriter* valid,
+std::vector<fs::path> PackTarget::publish(IndexedWriter& train, IndexedWriter* valid,
                                           const std::function<void(const char*)>& probe) const {
   refuse_existing();  // another pack may have ended meanwhile
   const auto old = existing();

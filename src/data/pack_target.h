@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "data/pair_writer.h"
+#include "data/indexed_writer.h"
 
 namespace tessera {
 
@@ -33,7 +33,7 @@ class PackTarget {
   //
   // Returns what was there and is gone without a successor. `probe` is called between these.
   std::vector<std::filesystem::path> publish(
-      PairWriter& train, PairWriter* valid,
+      IndexedWriter& train, IndexedWriter* valid,
       const std::function<void(const char* point)>& probe = [](const char*) {}) const;
 
  private:

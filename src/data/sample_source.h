@@ -23,9 +23,9 @@ struct LoadOptions {
 };
 
 // Samples by number, and the one thing between the trainer and what its data are made of. Which
-// samples a step takes and who loads them is not decided here (sampler.h, training/batches.h). The
-// content of a sample depends on its number, and in training on its place in the run, never on the
-// mesh.
+// samples a step takes and who loads them is not decided here (sampler.h, training/loop/batches.h).
+// The content of a sample depends on its number, and in training on its place in the run, never on
+// the mesh.
 class SampleSource {
  public:
   virtual ~SampleSource() = default;

@@ -5,6 +5,7 @@
 
 #include "data/indexed_dataset.h"
 #include "data/sample_source.h"
+#include "data/token_stream.h"
 
 namespace tessera {
 

@@ -1,3 +1,5 @@
+#include "data/token_stream.h"
+
 #include <algorithm>
 
 #include "base/error.h"

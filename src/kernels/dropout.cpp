@@ -1,5 +1,6 @@
-// Dropout of rows by counted masks.
 #include "kernels/dropout.h"
+
+// Dropout of rows by counted masks.
 
 #include <algorithm>
 #include <cmath>

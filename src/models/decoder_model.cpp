@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/divisors.h"
-#include "base/field_kinds.h"
+#include "base/fields/field_kinds.h"
 #include "models/hf_rope.h"
 #include "models/llama.h"
 #include "models/model_options.h"

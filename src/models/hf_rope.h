@@ -2,7 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "base/rule_report.h"
+#include "base/fields/rule_report.h"
 #include "models/hf_config.h"
 #include "models/llama_config.h"
 

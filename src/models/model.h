@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "base/field.h"
-#include "base/rule_report.h"
-#include "checkpoint/hf_tensors.h"
+#include "base/fields/field.h"
+#include "base/fields/rule_report.h"
+#include "checkpoint/huggingface/hf_tensors.h"
 #include "models/hf_config.h"
 #include "models/model_input.h"
 

@@ -2,7 +2,7 @@
 // files hold q, k, v and gate, up in one matrix each.
 #include <fmt/format.h>
 
-#include "base/field_kinds.h"
+#include "base/fields/field_kinds.h"
 #include "models/decoder_model.h"
 #include "models/model_list.h"
 

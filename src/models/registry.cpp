@@ -4,12 +4,12 @@
 #include <fmt/ranges.h>
 
 #include "base/error.h"
-#include "base/files.h"
-#include "checkpoint/hugging_face.h"
-#include "checkpoint/json_text.h"
+#include "base/files/files.h"
+#include "base/text/json_text.h"
+#include "checkpoint/huggingface/hugging_face.h"
 #include "models/model_list.h"
 #include "models/model_options.h"
-#include "parallel/comm/self_communicator.h"
+#include "parallel/comm/core/self_communicator.h"
 #include "parallel/executor/stage.h"
 #include "parallel/mesh.h"
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/pieces.h"
+#include "checkpoint/format/pieces.h"
 #include "models/model.h"
 
 namespace tessera {

@@ -2,7 +2,7 @@
 #include <fmt/format.h>
 
 #include "base/divisors.h"
-#include "base/field_kinds.h"
+#include "base/fields/field_kinds.h"
 #include "models/activation_names.h"
 #include "models/model_list.h"
 #include "models/vit.h"

@@ -2,7 +2,7 @@
 
 #include <ATen/ATen.h>
 
-#include "checkpoint/pieces.h"
+#include "checkpoint/format/pieces.h"
 
 namespace tessera {
 

@@ -12,7 +12,7 @@ enum class MomentsDtype { kFp32, kBf16 };
 
 // Parameters by name that are treated otherwise than the rest.
 struct ParameterGroup {
-  std::vector<std::string> params = {};  // name patterns (base/name_pattern.h)
+  std::vector<std::string> params = {};  // name patterns (base/text/name_pattern.h)
   double lr_scale = 1.0;                 // times the learning rate of the step
   // On all of the group; absent: as without a group.
   std::optional<double> weight_decay = std::nullopt;

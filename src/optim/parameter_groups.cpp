@@ -6,7 +6,7 @@
 #include <string>
 
 #include "base/error.h"
-#include "base/name_pattern.h"
+#include "base/text/name_pattern.h"
 
 namespace tessera {
 namespace {

@@ -3,8 +3,8 @@
 #include <utility>
 
 #include "base/error.h"
-#include "parallel/comm/abort_state.h"
-#include "parallel/comm/operation.h"
+#include "parallel/comm/core/abort_state.h"
+#include "parallel/comm/core/operation.h"
 
 namespace tessera {
 namespace {

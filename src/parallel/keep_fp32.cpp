@@ -1,6 +1,6 @@
 #include "parallel/keep_fp32.h"
 
-#include "base/name_pattern.h"
+#include "base/text/name_pattern.h"
 
 namespace tessera {
 

@@ -7,8 +7,8 @@
 
 namespace tessera {
 
-// Marks the parameters whose names match one of the patterns (base/name_pattern.h) as kept in fp32.
-// Before buckets are made, since they get buckets of their own. UserError for a pattern that
+// Marks the parameters whose names match one of the patterns (base/text/name_pattern.h) as kept in
+// fp32. Before buckets are made, since they get buckets of their own. UserError for a pattern that
 // matches none.
 void resolve_keep_fp32(const std::vector<std::string>& patterns,
                        const std::vector<ParameterTable*>& tables);

@@ -3,7 +3,7 @@
 #include <map>
 #include <memory>
 
-#include "parallel/comm/communicator.h"
+#include "parallel/comm/core/communicator.h"
 #include "parallel/device/device.h"
 #include "parallel/mesh_shape.h"
 

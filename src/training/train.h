@@ -6,7 +6,7 @@
 
 #include "config/config.h"
 #include "parallel/fsdp/flat_bucket.h"
-#include "training/stop_signal.h"
+#include "training/loop/stop_signal.h"
 
 namespace tessera {
 

@@ -1,4 +1,4 @@
-#include "base/files.h"
+#include "base/files/files.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -6,7 +6,7 @@
 #include <fstream>
 
 #include "base/error.h"
-#include "base/try_folder.h"
+#include "base/files/try_folder.h"
 #include "support/temporary_folder.h"
 
 namespace tessera {

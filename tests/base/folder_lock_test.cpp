@@ -1,4 +1,4 @@
-#include "base/folder_lock.h"
+#include "base/files/folder_lock.h"
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "base/error.h"
-#include "base/files.h"
+#include "base/files/files.h"
 #include "support/error_of.h"
 #include "support/temporary_folder.h"
 

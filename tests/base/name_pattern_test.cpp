@@ -1,4 +1,4 @@
-#include "base/name_pattern.h"
+#include "base/text/name_pattern.h"
 
 #include <gtest/gtest.h>
 

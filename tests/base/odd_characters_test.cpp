@@ -1,4 +1,4 @@
-#include "base/odd_characters.h"
+#include "base/text/odd_characters.h"
 
 #include <gtest/gtest.h>
 

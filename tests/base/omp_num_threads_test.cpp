@@ -1,4 +1,4 @@
-#include "base/omp_num_threads.h"
+#include "base/process/omp_num_threads.h"
 
 #include <gtest/gtest.h>
 

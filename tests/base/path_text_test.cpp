@@ -1,4 +1,4 @@
-#include "base/path_text.h"
+#include "base/files/path_text.h"
 
 #include <gtest/gtest.h>
 

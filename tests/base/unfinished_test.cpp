@@ -1,4 +1,4 @@
-#include "base/unfinished.h"
+#include "base/files/unfinished.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -7,7 +7,7 @@
 
 #include <fstream>
 
-#include "base/process_identity.h"
+#include "base/process/process_identity.h"
 #include "support/temporary_folder.h"
 
 namespace tessera {

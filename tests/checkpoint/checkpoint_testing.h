@@ -11,10 +11,10 @@
 #include <vector>
 
 #include "base/error.h"
-#include "checkpoint/manager.h"
-#include "checkpoint/pieces.h"
-#include "checkpoint/reader.h"
-#include "parallel/comm/thread_communicator.h"
+#include "checkpoint/format/pieces.h"
+#include "checkpoint/store/manager.h"
+#include "checkpoint/store/reader.h"
+#include "parallel/comm/shm/thread_communicator.h"
 #include "support/temporary_folder.h"
 
 // What the tests of this folder share: a scratch folder, a model in miniature that can be laid out

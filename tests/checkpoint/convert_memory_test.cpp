@@ -5,7 +5,7 @@
 
 #include <cstdio>
 
-#include "checkpoint/convert.h"
+#include "checkpoint/huggingface/consolidate.h"
 #include "checkpoint_testing.h"
 
 namespace tessera::testing {

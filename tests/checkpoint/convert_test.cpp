@@ -1,14 +1,17 @@
-#include "checkpoint/convert.h"
+#include "checkpoint/huggingface/consolidate.h"
+#include "checkpoint/huggingface/import.h"
+#include "checkpoint/store/inspect.h"
 
 #include <unistd.h>
 
 #include <set>
 #include <sstream>
 
-#include "checkpoint/json_text.h"
-#include "checkpoint/rank_file.h"
-#include "checkpoint/safetensors.h"
+#include "base/text/json_text.h"
+#include "checkpoint/format/rank_file.h"
 #include "checkpoint_testing.h"
+#include "safetensors/reader.h"
+#include "safetensors/writer.h"
 
 namespace tessera::testing {
 namespace {

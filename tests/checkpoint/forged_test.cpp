@@ -4,9 +4,9 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "checkpoint/json_text.h"
-#include "checkpoint/safetensors.h"
+#include "base/text/json_text.h"
 #include "checkpoint_testing.h"
+#include "safetensors/reader.h"
 
 namespace tessera::testing {
 namespace {

@@ -1,4 +1,4 @@
-#include "checkpoint/manager.h"
+#include "checkpoint/store/manager.h"
 
 #include <sys/wait.h>
 #include <unistd.h>
@@ -7,10 +7,10 @@
 #include <mutex>
 #include <set>
 
-#include "checkpoint/exchange.h"
-#include "checkpoint/rank_file.h"
+#include "checkpoint/format/rank_file.h"
 #include "checkpoint_testing.h"
-#include "parallel/comm/self_communicator.h"
+#include "parallel/comm/core/agreement.h"
+#include "parallel/comm/core/self_communicator.h"
 
 namespace tessera::testing {
 namespace {

@@ -1,4 +1,4 @@
-#include "checkpoint/manifest.h"
+#include "checkpoint/format/manifest.h"
 
 #include "base/xxh3.h"
 #include "checkpoint_testing.h"

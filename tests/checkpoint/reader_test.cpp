@@ -1,9 +1,9 @@
-#include "checkpoint/reader.h"
+#include "checkpoint/store/reader.h"
 
 #include <cmath>
 
-#include "checkpoint/elements.h"
-#include "checkpoint/rank_file.h"
+#include "checkpoint/format/elements.h"
+#include "checkpoint/format/rank_file.h"
 #include "checkpoint_testing.h"
 
 namespace tessera::testing {

@@ -1,4 +1,5 @@
-#include "checkpoint/safetensors.h"
+#include "safetensors/reader.h"
+#include "safetensors/writer.h"
 
 #include "checkpoint_testing.h"
 

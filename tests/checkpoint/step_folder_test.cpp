@@ -1,4 +1,4 @@
-#include "checkpoint/run_folder.h"
+#include "checkpoint/store/run_folder.h"
 #include "checkpoint_testing.h"
 
 namespace tessera::testing {

@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "config/check_device.h"
+#include "config/rules/check_device.h"
 #include "config_text.h"
 #include "parallel/device/cuda_support.h"
 #include "support/folders.h"

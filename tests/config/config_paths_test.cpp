@@ -4,8 +4,8 @@
 
 #include <cstdlib>
 
-#include "base/field.h"
-#include "config/fields.h"
+#include "base/fields/field.h"
+#include "config/keys/fields.h"
 #include "config_text.h"
 
 namespace tessera {

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "config/nearest.h"
+#include "base/text/nearest.h"
 #include "config_text.h"
 
 namespace tessera {

@@ -2,9 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "checkpoint/safetensors.h"
 #include "data/data_files.h"
 #include "data/image_source.h"
+#include "safetensors/writer.h"
 
 namespace tessera {
 namespace {

@@ -225,8 +225,8 @@ TEST_F(PackTest, ACrashLeavesNoPairsOfTwoPacks) {
       const PackTarget target(out_, true);
       int point = 0;
       try {
-        PairWriter train(target.train()), valid(target.valid());
-        for (PairWriter* writer : {&train, &valid}) {
+        IndexedWriter train(target.train()), valid(target.valid());
+        for (IndexedWriter* writer : {&train, &valid}) {
           writer->add(std::string_view("new\n"));
           writer->finish();
         }

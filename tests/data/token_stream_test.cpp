@@ -5,6 +5,7 @@
 
 #include "data/data_files.h"
 #include "data/indexed_dataset.h"
+#include "data/token_stream.h"
 
 namespace tessera {
 namespace {

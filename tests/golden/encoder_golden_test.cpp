@@ -9,7 +9,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "base/files.h"
+#include "base/files/files.h"
 #include "models/registry.h"
 #include "models/scores.h"
 #include "models/stage_chain.h"

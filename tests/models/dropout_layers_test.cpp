@@ -1,7 +1,7 @@
 // Dropout by counted masks: the layer, our own attention, and whole models on every split.
 #include "models/layers/attention_dropout.h"
 #include "models/layers/dropout.h"
-#include "parallel/comm/self_communicator.h"
+#include "parallel/comm/core/self_communicator.h"
 #include "stage_chain.h"
 
 #include <ATen/CPUGeneratorImpl.h>

@@ -8,8 +8,8 @@
 
 #include "base/box.h"
 #include "base/error.h"
-#include "base/files.h"
-#include "checkpoint/convert.h"
+#include "base/files/files.h"
+#include "checkpoint/huggingface/consolidate.h"
 #include "models/registry.h"
 #include "support/convert_model.h"
 #include "support/error_of.h"

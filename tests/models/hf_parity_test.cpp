@@ -6,8 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "checkpoint/convert.h"
-#include "checkpoint/json_text.h"
+#include "base/text/json_text.h"
 #include "models/registry.h"
 #include "models/stage_chain.h"
 #include "support/convert_model.h"

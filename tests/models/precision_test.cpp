@@ -5,7 +5,7 @@
 #include <map>
 
 #include "models/layers/attention.h"
-#include "parallel/comm/self_communicator.h"
+#include "parallel/comm/core/self_communicator.h"
 #include "parallel/tensor_parallel/linear.h"
 #include "parallel/tensor_parallel/vocab_cross_entropy.h"
 #include "parallel/tensor_parallel/vocab_embedding.h"

@@ -12,7 +12,7 @@
 
 #include "base/philox.h"
 #include "models/llama.h"
-#include "parallel/comm/thread_communicator.h"
+#include "parallel/comm/shm/thread_communicator.h"
 
 namespace tessera {
 

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "optim/optimizer.h"
-#include "parallel/comm/self_communicator.h"
+#include "parallel/comm/core/self_communicator.h"
 #include "parallel/one_bucket.h"
 
 namespace tessera {

@@ -6,7 +6,7 @@
 
 #include "optim/grad_norm.h"
 #include "optim/lr_schedule.h"
-#include "parallel/comm/thread_communicator.h"
+#include "parallel/comm/shm/thread_communicator.h"
 #include "parallel/one_bucket.h"
 
 namespace tessera {

@@ -11,7 +11,7 @@
 #include "optim/grad_norm.h"
 #include "optim/optimizer.h"
 #include "optim/parameter_groups.h"
-#include "parallel/comm/thread_communicator.h"
+#include "parallel/comm/shm/thread_communicator.h"
 #include "parallel/one_bucket.h"
 
 namespace tessera {

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "parallel/comm/thread_communicator.h"
+#include "parallel/comm/shm/thread_communicator.h"
 #include "parallel/fsdp/initialize.h"
 #include "parallel/one_bucket.h"
 

@@ -6,7 +6,7 @@
 #include <map>
 #include <mutex>
 
-#include "parallel/comm/thread_communicator.h"
+#include "parallel/comm/shm/thread_communicator.h"
 #include "parallel/fsdp/initialize.h"
 #include "parallel/one_bucket.h"
 

@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "parallel/comm/operation.h"
-#include "parallel/comm/thread_communicator.h"
+#include "parallel/comm/core/operation.h"
+#include "parallel/comm/shm/thread_communicator.h"
 
 namespace tessera {
 namespace {

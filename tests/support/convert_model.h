@@ -3,7 +3,8 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "checkpoint/convert.h"
+#include "checkpoint/huggingface/consolidate.h"
+#include "checkpoint/huggingface/import.h"
 #include "models/registry.h"
 
 namespace tessera {

@@ -8,7 +8,7 @@
 #include <exception>
 #include <string>
 
-#include "parallel/comm/mpi_communicator.h"
+#include "parallel/comm/mpi/mpi_communicator.h"
 #include "support/mpi_test.h"
 
 namespace tessera::testing {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "parallel/comm/mpi_communicator.h"
+#include "parallel/comm/mpi/mpi_communicator.h"
 
 namespace tessera::testing {
 

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "base/error.h"
-#include "checkpoint/safetensors.h"
+#include "safetensors/reader.h"
 
 namespace tessera {
 

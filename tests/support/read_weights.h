@@ -7,7 +7,7 @@
 #include <map>
 #include <string>
 
-#include "checkpoint/reader.h"
+#include "checkpoint/store/reader.h"
 
 namespace tessera {
 

@@ -1,10 +1,10 @@
-#include "training/console.h"
+#include "training/output/console.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 
-#include "training/step_times.h"
+#include "training/output/step_times.h"
 
 namespace tessera {
 namespace {

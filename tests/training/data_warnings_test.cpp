@@ -1,8 +1,8 @@
-#include "training/data_warnings.h"
+#include "training/start/data_warnings.h"
 
 #include <gmock/gmock.h>
 
-#include "checkpoint/hf_files.h"
+#include "checkpoint/huggingface/hf_files.h"
 #include "data/data_files.h"
 #include "training/tiny_run.h"
 

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "data/token_source.h"
-#include "training/batches.h"
+#include "training/loop/batches.h"
 #include "training/tiny_run.h"
 
 namespace tessera {

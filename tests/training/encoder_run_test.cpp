@@ -4,12 +4,12 @@
 
 #include <fstream>
 
-#include "base/files.h"
+#include "base/files/files.h"
 #include "base/philox.h"
-#include "checkpoint/convert.h"
-#include "checkpoint/safetensors.h"
 #include "config/load.h"
+#include "config/rules/check.h"
 #include "data/data_files.h"
+#include "safetensors/writer.h"
 #include "support/convert_model.h"
 #include "training/tiny_run.h"
 

@@ -4,9 +4,8 @@
 
 #include <set>
 
-#include "base/files.h"
-#include "checkpoint/convert.h"
-#include "checkpoint/json_text.h"
+#include "base/files/files.h"
+#include "base/text/json_text.h"
 #include "data/pack.h"
 #include "models/stage_chain.h"
 #include "support/convert_model.h"

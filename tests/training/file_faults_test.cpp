@@ -12,7 +12,7 @@
 #include <thread>
 #include <vector>
 
-#include "base/files.h"
+#include "base/files/files.h"
 #include "support/folders.h"
 #include "support/temporary_folder.h"
 

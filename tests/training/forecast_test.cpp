@@ -6,15 +6,15 @@
 #include <fstream>
 #include <sstream>
 
-#include "config/key_places.h"
+#include "config/keys/key_places.h"
 #include "parallel/executor/memory_model.h"
 #include "parallel/fsdp/tp_gradient_sum.h"
 #include "parallel/imagined_mesh.h"
 #include "support/error_of.h"
-#include "training/console.h"
-#include "training/open_data.h"
-#include "training/run_memory.h"
-#include "training/run_options.h"
+#include "training/engine/run_memory.h"
+#include "training/engine/run_options.h"
+#include "training/output/console.h"
+#include "training/start/open_data.h"
 #include "training/tiny_run.h"
 
 namespace tessera {

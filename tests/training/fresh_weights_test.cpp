@@ -4,16 +4,16 @@
 
 #include <algorithm>
 
-#include "base/files.h"
-#include "checkpoint/convert.h"
+#include "base/files/files.h"
+#include "checkpoint/huggingface/consolidate.h"
 #include "models/model_options.h"
 #include "parallel/executor/bucket_set.h"
 #include "parallel/fsdp/initialize.h"
 #include "support/convert_model.h"
 #include "support/golden_models.h"
 #include "support/read_tensors.h"
+#include "training/engine/train_state.h"
 #include "training/tiny_run.h"
-#include "training/train_state.h"
 
 namespace tessera {
 namespace {

@@ -4,8 +4,8 @@
 #include <memory>
 #include <mutex>
 
-#include "base/process_memory.h"
-#include "parallel/comm/operation.h"
+#include "base/process/process_memory.h"
+#include "parallel/comm/core/operation.h"
 #include "training/tiny_run.h"
 
 namespace tessera {

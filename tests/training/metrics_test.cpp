@@ -1,5 +1,5 @@
 // What a file of metrics may look like when a run goes on with it.
-#include "training/metrics.h"
+#include "training/output/metrics.h"
 
 #include <gtest/gtest.h>
 

@@ -3,8 +3,8 @@
 // vocabulary and kv heads that tp does not divide. Other kinds of models have tests of their own.
 #include <gtest/gtest.h>
 
-#include "base/files.h"
-#include "checkpoint/json_text.h"
+#include "base/files/files.h"
+#include "base/text/json_text.h"
 #include "models/dropout_keys.h"
 #include "support/folders.h"
 #include "support/golden_models.h"

@@ -10,7 +10,7 @@
 #include <sstream>
 
 #include "base/error.h"
-#include "training/progress.h"
+#include "training/loop/progress.h"
 #include "training/tiny_run.h"
 
 namespace tessera {

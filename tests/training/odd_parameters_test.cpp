@@ -5,17 +5,17 @@
 #include <cmath>
 #include <mutex>
 
-#include "checkpoint/convert.h"
-#include "checkpoint/safetensors.h"
+#include "checkpoint/huggingface/consolidate.h"
 #include "optim/grad_norm.h"
 #include "optim/optimizer.h"
 #include "parallel/executor/bucket_set.h"
 #include "parallel/executor/module_stage.h"
 #include "parallel/executor/step_executor.h"
 #include "parallel/fsdp/initialize.h"
+#include "safetensors/reader.h"
 #include "support/read_tensors.h"
+#include "training/engine/train_state.h"
 #include "training/tiny_run.h"
-#include "training/train_state.h"
 
 namespace tessera {
 namespace {

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "checkpoint/convert.h"
+#include "checkpoint/huggingface/consolidate.h"
 #include "support/error_of.h"
 #include "training/tiny_run.h"
 

@@ -1,4 +1,4 @@
-#include "training/out_of_memory.h"
+#include "training/engine/out_of_memory.h"
 
 #include <gtest/gtest.h>
 

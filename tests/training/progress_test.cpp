@@ -1,4 +1,4 @@
-#include "training/progress.h"
+#include "training/loop/progress.h"
 
 #include <gtest/gtest.h>
 

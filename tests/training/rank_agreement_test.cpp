@@ -1,7 +1,7 @@
 // Ranks that have read something else under the same name: they say so and end, all with the same
 // exit code. Of one process each rank is a thread; where files matter, each is a process in a
 // working folder of its own.
-#include "training/rank_agreement.h"
+#include "training/start/rank_agreement.h"
 
 #include <gtest/gtest.h>
 

@@ -2,8 +2,8 @@
 // heads that several ranks hold, a vocabulary in uneven parts, tied embeddings, both moments.
 #include "models/llama.h"
 #include "parallel/executor/bucket_set.h"
+#include "training/engine/train_state.h"
 #include "training/tiny_run.h"
-#include "training/train_state.h"
 
 namespace tessera {
 namespace {

@@ -6,10 +6,10 @@
 #include <sstream>
 
 #include "base/error.h"
-#include "base/files.h"
+#include "base/files/files.h"
 #include "support/error_of.h"
-#include "training/progress.h"
-#include "training/run_record.h"
+#include "training/loop/progress.h"
+#include "training/start/run_record.h"
 #include "training/tiny_run.h"
 
 namespace tessera {

@@ -8,8 +8,8 @@
 #include <memory>
 
 #include "base/error.h"
-#include "base/files.h"
-#include "training/progress.h"
+#include "base/files/files.h"
+#include "training/loop/progress.h"
 #include "training/tiny_run.h"
 
 namespace tessera {

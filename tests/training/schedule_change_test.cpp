@@ -1,8 +1,8 @@
-#include "training/schedule_change.h"
+#include "training/start/schedule_change.h"
 
 #include <gtest/gtest.h>
 
-#include "config/load.h"
+#include "config/save.h"
 
 namespace tessera {
 namespace {

@@ -5,9 +5,9 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "base/files.h"
+#include "base/files/files.h"
 #include "support/error_of.h"
-#include "training/run_record.h"
+#include "training/start/run_record.h"
 #include "training/tiny_run.h"
 
 namespace tessera {

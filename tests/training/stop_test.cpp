@@ -12,10 +12,10 @@
 #include <thread>
 #include <utility>
 
-#include "base/files.h"
-#include "base/stop_requested.h"
+#include "base/files/files.h"
+#include "base/process/stop_requested.h"
 #include "support/error_of.h"
-#include "training/owed_validation.h"
+#include "training/loop/owed_validation.h"
 #include "training/tiny_run.h"
 
 namespace tessera {

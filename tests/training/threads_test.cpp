@@ -1,11 +1,11 @@
-#include "training/threads.h"
+#include "training/start/threads.h"
 
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "parallel/comm/self_communicator.h"
-#include "parallel/comm/thread_communicator.h"
+#include "parallel/comm/core/self_communicator.h"
+#include "parallel/comm/shm/thread_communicator.h"
 #include "support/no_room_for_threads.h"
 
 namespace tessera {

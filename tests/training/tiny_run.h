@@ -9,12 +9,11 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/manager.h"
-#include "checkpoint/reader.h"
-#include "config/load.h"
+#include "checkpoint/store/manager.h"
+#include "checkpoint/store/reader.h"
 #include "models/decoder_model.h"
-#include "parallel/comm/self_communicator.h"
-#include "parallel/comm/thread_communicator.h"
+#include "parallel/comm/core/self_communicator.h"
+#include "parallel/comm/shm/thread_communicator.h"
 #include "support/temporary_folder.h"
 #include "training/train.h"
 

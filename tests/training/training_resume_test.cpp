@@ -5,7 +5,7 @@
 #include <fstream>
 
 #include "base/error.h"
-#include "base/folder_lock.h"
+#include "base/files/folder_lock.h"
 #include "support/error_of.h"
 #include "training/tiny_run.h"
 

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "models/rope_scaling.h"
+#include "models/layers/rope_scaling.h"
 
 namespace tessera {
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "parallel/comm/communicator.h"
+#include "parallel/comm/core/communicator.h"
 #include "parallel/mesh.h"
 #include "parallel/tensor_parallel/tp_overlap.h"
 

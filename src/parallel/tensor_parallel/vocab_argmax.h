@@ -2,7 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "parallel/comm/communicator.h"
+#include "parallel/comm/core/communicator.h"
 
 namespace tessera {
 

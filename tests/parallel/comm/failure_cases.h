@@ -10,8 +10,8 @@
 #include <thread>
 
 #include "parallel/comm/cases.h"
-#include "parallel/comm/checked_communicator.h"
-#include "parallel/comm/file_work.h"
+#include "parallel/comm/core/checked_communicator.h"
+#include "parallel/comm/core/file_work.h"
 
 namespace tessera::testing {
 

@@ -1,4 +1,4 @@
-#include "parallel/comm/mpi_communicator.h"
+#include "parallel/comm/mpi/mpi_communicator.h"
 
 #include <gtest/gtest.h>
 #include <mpi.h>

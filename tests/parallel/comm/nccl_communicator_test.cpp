@@ -1,6 +1,6 @@
 // For machines with as many GPUs as ranks (mpirun -n N nccl_communicator_test); built with
 // TESSERA_CUDA.
-#include "parallel/comm/nccl_communicator.h"
+#include "parallel/comm/nccl/nccl_communicator.h"
 
 #include <gtest/gtest.h>
 

@@ -1,8 +1,8 @@
 #include <gtest/gtest.h>
 
 #include "parallel/comm/cases.h"
-#include "parallel/comm/nccl_communicator.h"
-#include "parallel/comm/self_communicator.h"
+#include "parallel/comm/core/self_communicator.h"
+#include "parallel/comm/nccl/nccl_communicator.h"
 #include "support/gpu_tensor.h"
 
 namespace tessera {

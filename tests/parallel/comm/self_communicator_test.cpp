@@ -1,4 +1,4 @@
-#include "parallel/comm/self_communicator.h"
+#include "parallel/comm/core/self_communicator.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "parallel/comm/thread_communicator.h"
+#include "parallel/comm/shm/thread_communicator.h"
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>

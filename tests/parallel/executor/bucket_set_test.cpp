@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "parallel/comm/thread_communicator.h"
+#include "parallel/comm/shm/thread_communicator.h"
 #include "parallel/keep_fp32.h"
 
 namespace tessera {

@@ -6,7 +6,7 @@
 #include <map>
 #include <mutex>
 
-#include "parallel/comm/thread_communicator.h"
+#include "parallel/comm/shm/thread_communicator.h"
 #include "parallel/executor/bucket_set.h"
 #include "parallel/executor/step_executor.h"
 #include "parallel/fsdp/initialize.h"

@@ -10,7 +10,7 @@
 #include <malloc.h>
 #include <torch/nn/modules/linear.h>
 
-#include "base/process_memory.h"
+#include "base/process/process_memory.h"
 #include "parallel/executor/memory_model.h"
 #include "parallel/executor/module_stage.h"
 #include "support/mpi_test.h"

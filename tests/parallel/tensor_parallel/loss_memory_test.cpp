@@ -9,7 +9,7 @@
 
 #include <fstream>
 
-#include "base/process_memory.h"
+#include "base/process/process_memory.h"
 #include "parallel/tensor_parallel/vocab_cross_entropy.h"
 #include "support/mpi_test.h"
 

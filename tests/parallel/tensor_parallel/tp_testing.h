@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "parallel/comm/thread_communicator.h"
+#include "parallel/comm/shm/thread_communicator.h"
 #include "parallel/tensor_parallel/linear.h"
 
 // What the tests of this folder share: layers on every number of ranks against plain ATen.

@@ -1,6 +1,6 @@
 // Vocab-parallel embedding and loss: vocabularies that tp does not divide, sequence parallelism,
 // and chunks of tokens, against plain ATen under autograd.
-#include "parallel/comm/self_communicator.h"
+#include "parallel/comm/core/self_communicator.h"
 #include "parallel/parameter.h"
 #include "parallel/tensor_parallel/vocab_cross_entropy.h"
 #include "parallel/tensor_parallel/vocab_embedding.h"

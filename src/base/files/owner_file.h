@@ -1,0 +1,67 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <filesystem>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "base/process/process_identity.h"
+
+namespace tessera {
+
+// Keeps others out where a file system has no locks: a file that only one process can make, says
+// who made it, and shows that it lives by changing.
+//
+//   newcomer   makes FILE (O_EXCL)  -> its own; changes it every `beat`, removes it at the end
+//              FILE is there        -> its owner runs on this machine: refused
+//                                      it ran here, or in an earlier turn of this job: taken over
+//                                      on another machine: watched for `silent`; if FILE changes,
+//                                      refused, else taken over
+//
+// Nothing depends on clocks of two machines. Taking over is a rename, after which the newcomer
+// waits `settle` and looks whether FILE is still its own: of two newcomers at the same moment at
+// most one goes on. A process that was stopped for longer than `silent` may find the folder taken
+// when it goes on: check() tells.
+class OwnerFile {
+ public:
+  struct Times {
+    std::chrono::milliseconds beat{5000};
+    std::chrono::milliseconds silent{60000};
+    std::chrono::milliseconds look{1000};
+    std::chrono::milliseconds settle{1000};
+  };
+
+  // UserError that names the owner, beginning with `refusal`. `say` takes a line where the wait for
+  // a silent owner begins.
+  OwnerFile(std::filesystem::path file, const std::string& refusal,
+            const std::function<void(const std::string&)>& say, Times times);
+  ~OwnerFile();
+  OwnerFile(const OwnerFile&) = delete;
+  OwnerFile& operator=(const OwnerFile&) = delete;
+
+  // Error if another process has taken over.
+  void check() const;
+
+  // As the constructor does with a file that is there: refuses, or removes what an ended process
+  // has left.
+  static void expect_none(const std::filesystem::path& file, const std::string& refusal,
+                          const std::function<void(const std::string&)>& say, Times times);
+
+ private:
+  void show_life();
+
+  const std::filesystem::path file_;
+  const Times times_;
+  const ProcessIdentity self_ = ProcessIdentity::own();
+  std::atomic<bool> lost_{false};
+  std::mutex mutex_;
+  std::condition_variable stopped_;
+  bool stop_ = false;
+  std::thread thread_;
+};
+
+}  // namespace tessera

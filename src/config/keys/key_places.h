@@ -1,0 +1,47 @@
+#pragma once
+
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/fields/rule_report.h"
+#include "config/yaml/mistakes.h"
+
+namespace tessera {
+
+// Where each key of a configuration was given, and which could not be read.
+class KeyPlaces {
+ public:
+  // `path`: a key, a section, or an item of a list ("data.train[0]").
+  void give(const std::string& path, const Place& place) { places_[path] = place; }
+  void refuse(const std::string& path) { refused_.insert(path); }
+
+  // Of the key itself; null if it was not given.
+  const Place* find(const std::string& path) const;
+  // Of the key, else of what it lies in; nowhere if none of it was given.
+  Place around(const std::string& path) const;
+  // Whether the key, something in it or something that it lies in could not be read.
+  bool refused(const std::string& path) const;
+
+ private:
+  std::map<std::string, Place> places_;
+  std::set<std::string> refused_;
+};
+
+// Turns broken rules into mistakes with the place of the key at fault: of the keys that the rule is
+// about, one given by --set (which came last), else the first that was given.
+class PlacedReport : public RuleReport {
+ public:
+  PlacedReport(const KeyPlaces& places, Mistakes& mistakes)
+      : places_(places), mistakes_(mistakes) {}
+
+ private:
+  void add(const std::vector<std::string>& keys, std::string message) override;
+  Place place_of(const std::vector<std::string>& keys) const;
+
+  const KeyPlaces& places_;
+  Mistakes& mistakes_;
+};
+
+}  // namespace tessera

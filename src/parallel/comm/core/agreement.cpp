@@ -1,0 +1,70 @@
+#include "parallel/comm/core/agreement.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/error.h"
+#include "base/process/stop_requested.h"
+#include "parallel/comm/core/file_work.h"
+
+namespace tessera {
+
+std::vector<std::string> gather_messages(Communicator& world, const std::string& message) {
+  at::Tensor lengths = at::empty({world.size()}, at::kLong);
+  at::Tensor length = at::full({1}, static_cast<int64_t>(message.size()), at::kLong);
+  world.all_gather(lengths, length).block();
+  const int64_t longest = std::max<int64_t>(1, lengths.max().item<int64_t>());
+
+  at::Tensor padded = at::zeros({longest}, at::kByte);
+  std::memcpy(padded.data_ptr(), message.data(), message.size());
+  at::Tensor all = at::empty({world.size() * longest}, at::kByte);
+  world.all_gather(all, padded).block();
+  std::vector<std::string> messages;
+  const char* text = static_cast<const char*>(all.data_ptr());
+  for (int rank = 0; rank < world.size(); ++rank)
+    messages.emplace_back(text + rank * longest,
+                          static_cast<size_t>(lengths.data_ptr<int64_t>()[rank]));
+  return messages;
+}
+
+std::vector<std::string> agree(Communicator& world, const std::function<std::string()>& work) {
+  constexpr char kDone = 'D', kFailed = 'F', kUserError = 'U', kDamaged = 'B', kStopped = 'S';
+  std::string report;
+  try {
+    report = kDone + work();
+  } catch (const DamagedError& error) {
+    report = std::string(1, kDamaged) + error.what();
+  } catch (const UserError& error) {
+    report = std::string(1, kUserError) + error.what();
+  } catch (const StopRequested&) {
+    report = kStopped;
+  } catch (const std::exception& error) {
+    report = std::string(1, kFailed) + error.what();
+  }
+  const FileWork file_work(world);  // of others, in their `work`
+  std::vector<std::string> reports = gather_messages(world, report);
+  const auto raise = [&](size_t rank) {
+    const char status = reports[rank].at(0);
+    const std::string text = reports[rank].substr(1);
+    const std::string message =
+        world.size() == 1 ? text : fmt::format("{} (on rank {})", text, rank);
+    if (status == kDamaged) throw DamagedError(message);
+    if (status == kUserError) throw UserError(message);
+    throw Error(message);
+  };
+  bool stopped = false;
+  for (size_t rank = 0; rank < reports.size(); ++rank) {
+    const char status = reports[rank].at(0);
+    stopped = stopped || status == kStopped;
+    if (status == kFailed || status == kUserError) raise(rank);
+  }
+  if (stopped) throw StopRequested();
+  for (size_t rank = 0; rank < reports.size(); ++rank)
+    if (reports[rank].at(0) == kDamaged) raise(rank);
+  for (std::string& report_of_rank : reports) report_of_rank.erase(0, 1);
+  return reports;
+}
+
+}  // namespace tessera

@@ -1,0 +1,40 @@
+#include "parallel/comm/core/transport.h"
+
+#include "base/error.h"
+
+namespace tessera {
+
+Watch::Watch(const std::string& group, int rank, const Operation& op, const WaitLimits& limits,
+             const AbortState& abort, const std::atomic<bool>& closing)
+    : group_(group),
+      rank_(rank),
+      op_(&op),
+      file_work_(op.file_work),
+      limit_(file_work_ ? limits.file_work : limits.usual),
+      abort_(abort),
+      closing_(closing) {}
+
+Watch::Watch(const std::string& group, int rank, const char* what, const WaitLimits& limits,
+             const AbortState& abort, const std::atomic<bool>& closing)
+    : group_(group),
+      rank_(rank),
+      what_(what),
+      file_work_(abort.in_file_work()),
+      limit_(file_work_ ? limits.file_work : limits.usual),
+      abort_(abort),
+      closing_(closing) {}
+
+std::string Watch::head() const {
+  if (op_ == nullptr) return fmt::format("[comm] {}: {} on rank {}", group_, what_, rank_);
+  return fmt::format("[comm] {}: {} #{} on rank {}", group_, op_->text(), op_->sequence, rank_);
+}
+
+void Watch::raise(const std::string& waiting_for) const {
+  if (abort_.raised()) throw Error(fmt::format("{} was aborted: {}", head(), abort_.reason()));
+  if (closing_.load(std::memory_order_relaxed))
+    throw Error(fmt::format("{} was given up: the communicator is gone", head()));
+  throw Error(fmt::format("{} timed out after {} ms{}: {}", head(), limit_.count(),
+                          file_work_ ? " (communication.file_timeout)" : "", waiting_for));
+}
+
+}  // namespace tessera

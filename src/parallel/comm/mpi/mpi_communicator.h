@@ -1,0 +1,61 @@
+#pragma once
+
+#include <chrono>
+#include <memory>
+
+#include "parallel/comm/core/communicator.h"
+
+namespace tessera {
+
+class MpiResources;
+
+// MPI for the life of this object: MPI_Init_thread (MPI_THREAD_MULTIPLE, an Error if not provided)
+// and MPI_Finalize. On the error path call abort(): a rank that unwinds must not wait for peers.
+// Throws Error if the launcher announced several ranks but MPI sees one (srun without matching
+// PMI); TESSERA_ALLOW_SINGLE_RANK=1 in the environment permits it.
+class MpiRuntime {
+ public:
+  MpiRuntime(int* argc, char*** argv);
+  ~MpiRuntime();
+  MpiRuntime(const MpiRuntime&) = delete;
+  MpiRuntime& operator=(const MpiRuntime&) = delete;
+
+  // True when mpirun, srun or another MPI or PMIx launcher started this process.
+  static bool launched();
+
+  // This rank's number among those that share its node, and how many they are. Collective over all
+  // ranks.
+  struct NodePlace {
+    int rank;
+    int ranks;
+  };
+  NodePlace node_place() const;
+
+  // Ends the whole job.
+  [[noreturn]] void abort(int exit_code);
+
+  // What communicators leave to be freed at the end; for the backend only.
+  MpiResources& resources() { return *resources_; }
+
+ private:
+  std::unique_ptr<MpiResources> resources_;
+};
+
+struct MpiOptions {
+  // Every wait, in MPI and in shared memory, ends with an Error after this long, or after
+  // file_timeout where it may be for a rank at work on files (file_work.h).
+  std::chrono::milliseconds timeout{600000};
+  std::chrono::milliseconds file_timeout{3600000};
+  // Ranks of one node exchange CPU tensors through a shared-memory window (see shm_transport.h).
+  // Error if /dev/shm cannot hold the windows.
+  bool shared_memory = true;
+  // Bytes of the window per rank and communicator; larger tensors go through it in chunks.
+  int64_t window_bytes = int64_t{1} << 20;
+  // MPI messages are split into pieces of at most this many bytes: MPI counts are int.
+  int64_t message_bytes = int64_t{1} << 30;
+};
+
+// All ranks of MPI_COMM_WORLD. The runtime outlives it and everything split from it.
+std::unique_ptr<Communicator> make_mpi_world(MpiRuntime& runtime, MpiOptions options = {});
+
+}  // namespace tessera

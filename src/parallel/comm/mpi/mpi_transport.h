@@ -1,0 +1,51 @@
+#pragma once
+
+#include <mpi.h>
+
+#include <memory>
+#include <vector>
+
+#include "parallel/comm/core/transport.h"
+
+namespace tessera {
+
+// Collectives over MPI messages, for groups that span nodes. Everything is built from one
+// primitive, exchange(): non-blocking sends and receives that are polled with a back-off sleep.
+// Blocking calls of several threads are many times slower than one (measured), cannot be timed out,
+// and cannot say which peer is missing. Sums run in rank order: an exchange of slices, then a local
+// sum.
+class MpiTransport final : public Transport {
+ public:
+  // Messages above `message_bytes` are split: MPI counts are int.
+  // `lease` keeps `comm` from being freed.
+  MpiTransport(MPI_Comm comm, int64_t message_bytes, std::shared_ptr<void> lease);
+
+  void run(const Operation& op, const Watch& watch) override;
+
+ private:
+  struct Message {
+    char* data;
+    int64_t bytes;
+    int peer;
+    bool receive;
+  };
+  class Pending;
+
+  void exchange(const std::vector<Message>& messages, int tag, const Operation& op,
+                const Watch& watch);
+  void all_gather(const Operation& op, const Watch& watch);
+  void reduce_scatter(const Operation& op, const Watch& watch);
+  void all_reduce(const Operation& op, const Watch& watch);
+  void broadcast(const Operation& op, const Watch& watch);
+  void all_to_all(const Operation& op, const Watch& watch);
+  void barrier(const Operation& op, const Watch& watch);
+
+  MPI_Comm comm_;
+  int rank_ = 0;
+  int size_ = 0;
+  int64_t message_bytes_;
+  std::shared_ptr<void> lease_;
+  std::shared_ptr<std::vector<char>> scratch_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,112 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "checkpoint/store/manager.h"
+#include "checkpoint/store/reader.h"
+#include "config/config.h"
+#include "data/sample_source.h"
+#include "optim/loss_scaler.h"
+#include "parallel/executor/step_executor.h"
+#include "parallel/fsdp/tp_gradient_sum.h"
+#include "parallel/tensor_parallel/tensor_parallel.h"
+#include "training/loop/batches.h"
+#include "training/loop/owed_validation.h"
+#include "training/loop/progress.h"
+#include "training/loop/stop_signal.h"
+#include "training/output/console.h"
+#include "training/output/memory_report.h"
+#include "training/output/metrics.h"
+#include "training/output/step_times.h"
+#include "training/train.h"
+
+namespace tessera {
+
+// The parts of a run that the loop drives; all outlive the trainer.
+struct TrainerParts {
+  const Config& config;
+  Mesh& mesh;
+  const std::vector<FlatBucket*>& buckets;
+  const std::vector<std::string>& bucket_stages;  // by bucket, the name of its (first) stage
+  StepExecutor& executor;
+  TpGradientSum& tp_gradients;
+  TpTime& tp_time;  // what the model's layers add to
+  const SampleSource& train_data;
+  const SampleSource* valid_data;  // null: no validation
+  CheckpointManager& checkpoints;
+  const Manifest& manifest;  // what every checkpoint of this run says, without its progress
+  Console& console;
+  MetricsFile* metrics;  // rank 0 alone
+  OwedValidation* owed;  // rank 0 alone
+  bool validation_owed;  // of the step that `progress` stands at
+  const StopSignal& stop_signal;
+  MemoryReport& memory;
+  MomentStore* moments;  // null: they lie in ordinary memory
+  const TrainHooks& hooks;
+};
+
+// The training loop and nothing else:
+//
+//   for each step: micro-batches forward and backward -> one small sum over all ranks (loss,
+//   squared gradient norms, wish to stop) -> finite? clip and update : skip, roll back or stop
+//   -> metrics -> [checkpoint] -> [validation] -> [retirement of old checkpoints] -> [stop]
+//
+// Ranks look together for a wish to stop in the sum of each step, between the batches of a
+// validation and after a save. A validation that gives way to it is owed and made up first when the
+// run goes on; nothing else is ever left half done.
+//
+// The state is the buckets, the progress and the loss scale. Whether a step is finite follows from
+// sums that all ranks share, so they all decide alike. All methods are collective.
+class Trainer {
+ public:
+  // `progress`: where the buckets stand.
+  Trainer(TrainerParts parts, Progress progress);
+
+  // Makes up a validation that is owed; then runs to the configured number of steps, or to a stop
+  // on request, with a checkpoint at the end. A stop when every step is saved is no stop: kDone.
+  TrainOutcome run();
+
+ private:
+  // Of all ranks together, the loss scale taken out.
+  struct StepSums {
+    double loss = 0.0;
+    double grad_norm = 0.0;
+    std::vector<double> bucket_squares;
+    bool finite() const;
+  };
+
+  // The step's metrics; nullopt if it led to a rollback.
+  std::optional<StepMetrics> train_step();
+  at::Tensor forward_backward(const std::vector<int64_t>& samples);  // fp64 [1]
+  StepSums sum_over_ranks(const at::Tensor& loss);
+  void update(const StepMetrics& metrics);
+  // A step that is not finite: an error, or how training goes on.
+  enum class Verdict { kSkipped, kRolledBack };
+  Verdict not_finite(const StepSums& sums, const GlobalBatch& batch);
+  void roll_back(const GlobalBatch& batch, const std::string& what, const std::string& parameter);
+  void measure(StepMetrics& metrics, double seconds);
+  void say_tp_time();
+  bool validation_due() const;
+  // Of the step that is done; clears owed_ unless a wish to stop broke it off.
+  void validate();
+  std::optional<EvalMetrics> evaluate();  // nullopt: broken off
+  bool stop_agreed();
+  void save();
+  BatchShape batch_shape() const;
+  std::vector<std::pair<std::string, double>> stage_norms(const StepSums& sums) const;
+
+  TrainerParts parts_;
+  Sampler sampler_;
+  Progress progress_;
+  LossScaler scaler_;
+  bool stop_ = false;              // agreed by all ranks
+  bool owed_ = false;              // the validation of the step that is done is still to be made
+  TpTime tp_time_;                 // of all steps
+  StepTimes times_;                // since the last line of the console
+  double seconds_per_step_ = 0.0;  // smoothed, for the time left
+};
+
+}  // namespace tessera

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstdint>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "training/output/metrics.h"
+#include "training/output/step_times.h"
+
+namespace tessera {
+
+// What a person sees of a run: lines on standard output and in RUN/logs/train.log, from rank 0
+// alone (the other ranks' consoles are silent). An interactive terminal gets a bar below the lines.
+class Console {
+ public:
+  // log_file empty: a silent console.
+  explicit Console(const std::filesystem::path& log_file);
+  ~Console();
+
+  void line(const std::string& text);
+  void warn(const std::string& text) { line("warning: " + text); }
+  // The column names of progress().
+  void header();
+  // The step's metrics, with the times of all steps since the last such line.
+  void progress(const StepMetrics& metrics, const StepTimes& times, int64_t total_steps,
+                double seconds_left);
+
+ private:
+  struct Close {
+    void operator()(std::FILE* file) const { std::fclose(file); }
+  };
+  void clear_bar();
+
+  std::unique_ptr<std::FILE, Close> log_;
+  bool interactive_ = false;
+  bool bar_shown_ = false;
+};
+
+// "3.08M parameters", "12.3K parameters", "950 parameters", "1 parameter".
+std::string parameters_text(int64_t count);
+// "1.23 GiB", "512 MiB", "64 KiB".
+std::string bytes_text(int64_t bytes);
+// "42 s", "3 min 20 s", "5 h 07 min".
+std::string duration_text(double seconds);
+
+}  // namespace tessera

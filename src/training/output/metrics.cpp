@@ -1,0 +1,145 @@
+#include "training/output/metrics.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/files/files.h"
+#include "base/system_error.h"
+
+namespace tessera {
+namespace {
+
+// JSON has no NaN: what is not finite is written as a string.
+std::string number(double value) {
+  if (std::isnan(value)) return "\"nan\"";  // of either sign
+  return std::isfinite(value) ? fmt::format("{:.17g}", value) : fmt::format("\"{}\"", value);
+}
+
+// What there is of a file of metrics, for steps up to a last one.
+struct OldLines {
+  std::string kept;
+  std::string unreadable;                  // whole lines that are no metrics
+  std::vector<std::string> unreadable_at;  // "line 7"
+  int64_t empty = 0;                       // lines of nothing but spaces and NUL bytes
+  bool torn = false;  // the last one, of a process that was killed while writing
+};
+
+// A crash may leave NUL bytes where data had not reached the disk; an editor, carriage returns.
+std::string without_strays(std::string line) {
+  std::erase(line, '\0');
+  if (line.ends_with('\r')) line.pop_back();
+  return line;
+}
+
+OldLines lines_up_to(const std::filesystem::path& path, int64_t last_step) {
+  std::ifstream in(path, std::ios::binary);
+  if (!in) fail("metrics", "cannot read {}: {}", path.string(), reason_of(errno));
+  OldLines lines;
+  std::string line;
+  for (int64_t number = 1; std::getline(in, line); ++number) {
+    const bool whole = !in.eof();  // a newline at its end
+    line = without_strays(std::move(line));
+    if (line.find_first_not_of(" \t\r") == std::string::npos) {
+      ++lines.empty;
+      continue;
+    }
+    const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (json.is_object() && json.contains("step") && json["step"].is_number_integer()) {
+      if (json["step"].get<int64_t>() <= last_step) lines.kept += line + '\n';
+    } else if (whole) {
+      lines.unreadable += line + '\n';
+      lines.unreadable_at.push_back(fmt::format("line {}", number));
+    } else {
+      lines.torn = true;
+    }
+  }
+  if (in.bad()) fail("metrics", "cannot read {}: {}", path.string(), reason_of(errno));
+  return lines;
+}
+
+}  // namespace
+
+MetricsFile::MetricsFile(const std::filesystem::path& path, int64_t resumed_step,
+                         std::function<void(const std::string&)> warn)
+    : path_(path), warn_(std::move(warn)) {
+  cut_back(resumed_step);
+}
+
+void MetricsFile::cut_back(int64_t last_step) {
+  file_.reset();
+  if (type_of(path_) != std::filesystem::file_type::not_found) {
+    const OldLines old = lines_up_to(path_, last_step);
+    if (!old.unreadable.empty()) {
+      const std::filesystem::path aside = path_.string() + ".unreadable";
+      std::ofstream(aside, std::ios::binary | std::ios::app) << old.unreadable;
+      warn_(fmt::format("{}: {} of it are no metrics; moved to {}", path_.string(),
+                        fmt::join(old.unreadable_at, ", "), aside.string()));
+    }
+    if (old.empty > 0) warn_(fmt::format("{}: {} empty lines dropped", path_.string(), old.empty));
+    if (old.torn)
+      warn_(fmt::format("{}: its last line was not written to its end; dropped", path_.string()));
+    write_file_atomic(path_, old.kept);
+  }
+  file_.reset(std::fopen(path_.c_str(), "a"));
+  if (!file_) fail("metrics", "cannot open {} for writing: {}", path_.string(), reason_of(errno));
+}
+
+void MetricsFile::write(const StepMetrics& m) {
+  std::string line = fmt::format(
+      R"({{"step": {}, "loss": {}, "grad_norm": {}, "lr": {}, "tokens": {}, "step_ms": {}, )"
+      R"("tokens_per_s": {}, "peak_memory_bytes": {})",
+      m.step, number(m.loss), number(m.grad_norm), number(m.lr), m.tokens, number(m.step_ms),
+      number(m.tokens_per_s), m.peak_memory);
+  if (m.tp_ms > 0.0)
+    line += fmt::format(R"(, "tp_ms": {}, "tp_hidden": {})", number(m.tp_ms), number(m.tp_hidden));
+  if (!m.updated) line += R"(, "skipped": true)";
+  if (m.loss_scale != 0.0) line += fmt::format(R"(, "loss_scale": {})", number(m.loss_scale));
+  if (!m.stage_norms.empty()) {
+    std::vector<std::string> norms;
+    for (const auto& [stage, norm] : m.stage_norms)
+      norms.push_back(fmt::format(R"("{}": {})", stage, number(norm)));
+    line += fmt::format(R"(, "stage_norms": {{{}}})", fmt::join(norms, ", "));
+  }
+  if (!m.samples.empty()) line += fmt::format(R"(, "samples": [{}])", fmt::join(m.samples, ", "));
+  write_line(line + "}\n");
+}
+
+void MetricsFile::write(const EvalMetrics& m) {
+  std::string line =
+      fmt::format(R"({{"step": {}, "eval_loss": {}, "eval_tokens": {}, "eval_samples": {})", m.step,
+                  number(m.loss), m.targets, m.samples);
+  if (m.accuracy) line += fmt::format(R"(, "eval_accuracy": {})", number(*m.accuracy));
+  if (m.exact_match) line += fmt::format(R"(, "eval_exact_match": {})", number(*m.exact_match));
+  write_line(line + "}\n");
+}
+
+void MetricsFile::write(const RollbackEvent& e) {
+  cut_back(e.back_to);
+  const std::string parameter = e.parameter.empty() ? "null" : '"' + e.parameter + '"';
+  write_line(fmt::format(R"({{"step": {}, "event": "rollback", "failed_step": {}, "back_to": {}, )"
+                         R"("skipped_samples": [{}, {}], "parameter": {}}})"
+                         "\n",
+                         e.back_to, e.failed_step, e.back_to, e.skipped_begin, e.skipped_end,
+                         parameter));
+}
+
+void MetricsFile::sync() {
+  if (fsync(fileno(file_.get())) != 0 && !is_sync_unsupported(errno))
+    fail("metrics", "cannot write {} to the disk: {}", path_.string(), reason_of(errno));
+}
+
+void MetricsFile::write_line(const std::string& line) {
+  if (std::fwrite(line.data(), 1, line.size(), file_.get()) != line.size() ||
+      std::fflush(file_.get()) != 0)
+    fail("metrics", "cannot write to {}: is the disk full?", path_.string());
+}
+
+}  // namespace tessera

@@ -1,0 +1,68 @@
+#include "training/start/model_record.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "models/dropout_keys.h"
+
+namespace tessera {
+namespace {
+
+// How the weights came about is past once they are there, and dropout may change.
+bool may_differ(const std::string& key) {
+  return key == "initializer_range" || is_dropout_key(key);
+}
+
+// By name; a key of one model alone is none of the other's.
+std::map<std::string, std::string> values_of(AnyModel model) {
+  std::map<std::string, std::string> values = {{"type", model->type()}};
+  for (const Field& field : model->fields())
+    if (!may_differ(field.name)) values[field.name] = value_text(field.value);
+  return values;
+}
+
+}  // namespace
+
+void check_same_model(const nlohmann::json& recorded, const Model& model,
+                      const std::filesystem::path& step_dir) {
+  const auto then = values_of(model_from_hf(recorded, step_dir.string()));
+  auto now = values_of(AnyModel(model.clone()));
+  std::vector<std::string> differences;
+  for (const auto& [key, value] : then) {
+    const std::string here = now.contains(key) ? now[key] : "not a key";
+    if (value != here)
+      differences.push_back(
+          fmt::format("model.{}: {} there, {} in the configuration", key, value, here));
+  }
+  if (differences.empty()) return;
+  fail_user("train", "{} holds another model:\n  {}\nmake the configuration agree with it",
+            step_dir.string(), fmt::join(differences, "\n  "));
+}
+
+nlohmann::json model_record(const nlohmann::json& start, const AnyModel& model, int64_t seq_len) {
+  nlohmann::json record = model->hf_config(seq_len);
+  if (!start.is_object() && !model.source().is_object()) return record;
+  const nlohmann::json defaults = model->hf_defaults();
+  record.update(defaults);
+  for (const nlohmann::json* there : {&start, &model.source()}) {
+    if (!there->is_object()) continue;
+    for (const auto& [key, value] : there->items()) {
+      const bool describes_training = may_differ(key) && record.contains(key);
+      // A number of the network that null stands for is said.
+      const bool left_open = value.is_null() && record.contains(key) && !defaults.contains(key);
+      if (!describes_training && !left_open) record[key] = value;
+    }
+  }
+  const char* const kLength = "max_position_embeddings";
+  const auto length = record.find(kLength);
+  if (length != record.end() && (!length->is_number_integer() || *length < seq_len))
+    *length = seq_len;
+  return record;
+}
+
+}  // namespace tessera

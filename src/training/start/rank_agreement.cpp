@@ -1,0 +1,184 @@
+#include "training/start/rank_agreement.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <string>
+#include <thread>
+
+#include "base/error.h"
+#include "base/files/files.h"
+#include "base/xxh3.h"
+#include "config/save.h"
+#include "parallel/comm/core/agreement.h"
+
+namespace tessera {
+namespace {
+
+using nlohmann::json;
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
+}
+
+std::string working_folder() {
+  std::error_code error;
+  const std::filesystem::path folder = std::filesystem::current_path(error);
+  return error ? "unknown" : folder.string();
+}
+
+// Rank 0's text, on every rank.
+std::string text_of_rank_0(const std::string& own, Communicator& world) {
+  at::Tensor size = at::full({1}, static_cast<int64_t>(own.size()), at::kLong);
+  world.broadcast(size, 0).wait();
+  at::Tensor bytes = at::zeros({std::max<int64_t>(1, size.item<int64_t>())}, at::kByte);
+  if (world.rank() == 0) std::memcpy(bytes.mutable_data_ptr(), own.data(), own.size());
+  world.broadcast(bytes, 0).wait();
+  return {static_cast<const char*>(bytes.const_data_ptr()),
+          static_cast<size_t>(size.item<int64_t>())};
+}
+
+// Whether every rank has the same text; 8 bytes of each travel.
+bool same_on_all(const std::string& text, Communicator& world) {
+  const uint64_t digest = xxh3_64(text.data(), text.size());
+  at::Tensor own = at::full({1}, static_cast<int64_t>(digest), at::kLong);
+  at::Tensor all = at::empty({world.size()}, at::kLong);
+  world.all_gather(all, own).wait();
+  return (all == own).all().item<bool>();
+}
+
+std::string absolute_text(const std::filesystem::path& path) {
+  if (path.empty()) return "";
+  std::error_code error;
+  const std::filesystem::path absolute = std::filesystem::absolute(path, error);
+  return error ? path.string() : absolute.lexically_normal().string();
+}
+
+// Marks of check_shared_folder(), also those that a killed start has left.
+constexpr const char* kMark = ".ranks-";
+
+void remove_marks(const std::filesystem::path& folder) {
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, ignored))
+    if (entry.path().filename().string().starts_with(kMark))
+      std::filesystem::remove(entry.path(), ignored);
+}
+
+// The first difference from rank 0's sights, as the message of the error; empty if there is none.
+std::string difference(const std::vector<Sight>& sights, const json& rank_0, int rank) {
+  const json& theirs = rank_0.at("sights");
+  const std::string there = rank_0.at("host").get<std::string>();
+  for (size_t i = 0; i < std::max(sights.size(), theirs.size()); ++i) {
+    const json other = i < theirs.size() ? theirs[i] : json({"", "nothing", ""});
+    const auto text = [&](size_t part) { return other[part].get<std::string>(); };
+    const Sight own = i < sights.size() ? sights[i] : Sight{text(0), "nothing", text(2)};
+    if (text(0) == own.what && text(1) == own.identity) continue;
+    if (own.path.empty())
+      return fmt::format(
+          "[config] rank {} has read another configuration than rank 0: {}: {} on its host {}, {} "
+          "on {}; give all ranks the same file and arguments",
+          rank, own.what, own.identity, host_name(), text(1), there);
+    return fmt::format(
+        "[train] rank {} sees another {} than rank 0:\n"
+        "  rank {} on host {}: {}: {}\n"
+        "  rank 0 on host {}: {}: {}\n"
+        "give all ranks the same files, on a file system that all nodes share or as equal copies",
+        rank, own.what, rank, host_name(), absolute_text(own.path), own.identity, there, text(2),
+        text(1));
+  }
+  return "";
+}
+
+}  // namespace
+
+std::vector<Sight> sights_of(const Config& config) {
+  std::vector<Sight> sights;
+  const json all = to_json(config);
+  for (const auto& [name, section] : all.items()) {
+    if (!section.is_object())
+      sights.push_back({name, section.dump(), {}});
+    else
+      for (const auto& [key, value] : section.items())
+        sights.push_back({fmt::format("{}.{}", name, key), value.dump(), {}});
+  }
+  // What of that file is no key of the model goes into checkpoints and exports.
+  const std::string file = config.model.source().dump();
+  sights.push_back({"the contents of model.config", xxh3_hex(file.data(), file.size()), {}});
+  return sights;
+}
+
+void check_same_on_all_ranks(const std::vector<Sight>& sights, Communicator& world) {
+  json contents = json::array(), rows = json::array();
+  for (const Sight& sight : sights) {
+    contents.push_back({sight.what, sight.identity});
+    rows.push_back({sight.what, sight.identity, absolute_text(sight.path)});
+  }
+  if (same_on_all(contents.dump(), world)) return;
+  const json own = {{"host", host_name()}, {"sights", std::move(rows)}};
+  const json rank_0 = json::parse(text_of_rank_0(own.dump(), world));
+  for (const std::string& message :
+       gather_messages(world, difference(sights, rank_0, world.rank())))
+    if (!message.empty()) throw UserError(message);
+  fail("train", "ranks have read different things, and none can say which");
+}
+
+void read_on_all_ranks(Communicator& world, const std::function<void()>& read) {
+  const auto here = [&](const std::exception& error) {
+    if (world.size() == 1) return std::string(error.what());
+    return fmt::format("{}; host {}, working folder {}", error.what(), host_name(),
+                       working_folder());
+  };
+  agree(world, [&] {
+    try {
+      read();
+    } catch (const DamagedError& error) {
+      throw DamagedError(here(error));
+    } catch (const UserError& error) {
+      throw UserError(here(error));
+    } catch (const Error& error) {
+      throw Error(here(error));
+    }
+    return std::string();
+  });
+}
+
+void check_shared_folder(const std::filesystem::path& folder, Communicator& world) {
+  if (world.size() == 1) return;
+  // A new name each time, so that no node has cached that it is not there.
+  const std::string name = agree(world, [&]() -> std::string {
+    if (world.rank() != 0) return "";
+    remove_marks(folder);
+    std::random_device random;
+    const std::string made = fmt::format("{}{:08x}{:08x}", kMark, random(), random());
+    File::create(folder / made).close();
+    return made;
+  })[0];
+  const std::filesystem::path mark = folder / name;
+  read_on_all_ranks(world, [&] {
+    std::error_code ignored;
+    // A network file system may take a moment.
+    for (int tries = 0; tries < 20 && !std::filesystem::exists(mark, ignored); ++tries)
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    if (!std::filesystem::exists(mark, ignored))
+      fail_user("train",
+                "a file that rank 0 has just written into the run folder is not there: {}; run.dir "
+                "must be a folder that all ranks share, an absolute path on a file system of all "
+                "nodes",
+                absolute_text(mark));
+    if (::access(folder.c_str(), W_OK) != 0)
+      fail_user("train", "cannot write to the run folder {}: {}; give another run.dir",
+                absolute_text(folder), std::strerror(errno));
+  });
+  if (world.rank() == 0) remove_marks(folder);
+}
+
+}  // namespace tessera

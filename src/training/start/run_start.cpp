@@ -1,0 +1,111 @@
+#include "training/start/run_start.h"
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/files/files.h"
+#include "checkpoint/store/run_folder.h"
+#include "config/rules/resume.h"
+#include "config/save.h"
+#include "training/loop/rollback_record.h"
+#include "training/start/model_record.h"
+#include "training/start/rank_agreement.h"
+#include "training/start/resume_rules.h"
+#include "training/start/schedule_change.h"
+#include "training/start/start_folder.h"
+
+namespace tessera {
+namespace {
+
+// Every rank reads it for itself, and all must have read the same.
+Manifest manifest_on_all_ranks(const std::filesystem::path& folder, Communicator& world) {
+  Manifest manifest;
+  read_on_all_ranks(world, [&] { manifest = read_manifest(folder); });
+  check_same_on_all_ranks({{"checkpoint", manifest.id, folder}}, world);
+  return manifest;
+}
+
+// The learning rate of the steps to come: another one than the saved run's is worth a warning, and
+// more steps than the schedule has a word.
+void say_rates(const Manifest& manifest, const Config& requested, const Config& config,
+               Console& console) {
+  const Rates now = rates_of(config);
+  const int64_t last = config.training.steps;
+  if (const auto change = rate_change(saved_rates(manifest.config), now, manifest.step, last)) {
+    console.warn(*change);
+  } else if (requested.schedule.steps == 0 && last > now.schedule.steps &&
+             now.schedule.type != ScheduleType::kConstant) {
+    console.line(
+        fmt::format("the schedule of the learning rate spans the {} steps that the run began with: "
+                    "after them it stays at {:.3e} (schedule.steps: {} would span the new number)",
+                    now.schedule.steps, now.at(last), last));
+  }
+}
+
+void resume_from(const Config& requested, const std::vector<std::string>& data,
+                 const Manifest& manifest, RunStart& start, Communicator& world, Console& console) {
+  start.schedule_steps = requested.schedule.steps;
+  if (start.schedule_steps == 0 && manifest.config.is_object())
+    start.schedule_steps = saved_rates(manifest.config).schedule.steps;
+  Config config = requested;
+  config.schedule.steps = start.schedule_steps;
+  const auto changes = check_same_run(manifest, config, data, *start.folder, console);
+
+  start.progress = progress_of(manifest);
+  const std::string order = order_of(config.run.seed, data, to_json(config));
+  const nlohmann::json saved_data = manifest.data.is_array() ? manifest.data : nlohmann::json(data);
+  if (!start.progress.skipped.empty() &&
+      order != order_of(manifest.seed, saved_data, manifest.config)) {
+    console.warn(
+        "the order of samples is another one now, so none is left out for an earlier rollback");
+    start.progress.skipped.clear();
+  }
+  take_rollback_record(folder_of(*start.folder), order, start.progress, world, console);
+
+  if (auto record = run_record_of(manifest)) start.record = std::move(*record);
+  for (const ConfigChange& change : changes)
+    start.record.changes.push_back({manifest.step, change});
+  const int64_t saved_steps = saved_rates(manifest.config).schedule.steps;
+  if (saved_steps != start.schedule_steps)
+    start.record.changes.push_back(
+        {manifest.step, {"schedule.steps", saved_steps, start.schedule_steps}});
+  console.line(fmt::format("resuming from {} at step {}", start.folder->string(), manifest.step));
+  if (start.progress.step < config.training.steps) say_rates(manifest, requested, config, console);
+  if (config.training.stop_after && *config.training.stop_after <= manifest.step)
+    console.line(fmt::format("training.stop_after {} is behind that step: training to the end",
+                             *config.training.stop_after));
+}
+
+void start_with_weights(const Config& config, RunStart& start, Communicator& world,
+                        Console& console) {
+  start.folder = config.checkpoint.init_from;
+  start.weights_only = true;
+  read_on_all_ranks(world, [&] { check_step_folder(*start.folder, "checkpoint.init_from"); });
+  const Manifest manifest = manifest_on_all_ranks(*start.folder, world);
+  check_same_model(manifest.model, *config.model, *start.folder);
+  start.record.starts.push_back({"checkpoint.init_from", manifest.id, manifest.step});
+  console.line("starting at step 0 with the weights of " + start.folder->string());
+}
+
+}  // namespace
+
+RunStart choose_start(const Config& config, CheckpointManager& checkpoints,
+                      const std::filesystem::path& checkpoint_dir,
+                      const std::vector<std::string>& data, Communicator& world, Console& console) {
+  RunStart start;
+  start.folder = start_folder(config, checkpoints, checkpoint_dir, world, console);
+  set_rollback_record_aside(checkpoint_dir, start.folder, world, console);
+  if (start.folder) {
+    const Manifest manifest = manifest_on_all_ranks(*start.folder, world);
+    resume_from(config, data, manifest, start, world, console);
+    const std::string& resume = config.checkpoint.resume;
+    if (resume != "auto" && clean_path(resume) == *start.folder)
+      start.record.starts.push_back({"checkpoint.resume", manifest.id, manifest.step});
+    return start;
+  }
+  start.schedule_steps = rates_of(config).schedule.steps;
+  if (!config.checkpoint.init_from.empty()) start_with_weights(config, start, world, console);
+  return start;
+}
+
+}  // namespace tessera

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "checkpoint/store/manager.h"
+#include "config/config.h"
+#include "parallel/comm/core/communicator.h"
+#include "training/loop/progress.h"
+#include "training/output/console.h"
+#include "training/start/run_record.h"
+
+namespace tessera {
+
+// Where a run begins: at step 0 with random weights, at step 0 with the weights of `folder`, or
+// after some steps with every state of `folder`.
+struct RunStart {
+  std::optional<std::filesystem::path> folder;
+  bool weights_only = false;
+  Progress progress;
+  int64_t schedule_steps = 0;  // that the learning rate's schedule spans
+  RunRecord record = {};       // what the run's checkpoints say of its past
+};
+
+// Follows checkpoint.resume and checkpoint.init_from (start_folder.h) and says on the console what
+// it chose and what has changed. UserError for a checkpoint whose mathematics or data differ from
+// the configuration's (resume_rules.h), and if ranks see different checkpoints. Collective. `data`:
+// the fingerprints of the training data.
+RunStart choose_start(const Config& config, CheckpointManager& checkpoints,
+                      const std::filesystem::path& checkpoint_dir,
+                      const std::vector<std::string>& data, Communicator& world, Console& console);
+
+}  // namespace tessera

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <filesystem>
+#include <optional>
+
+#include "checkpoint/store/manager.h"
+#include "config/config.h"
+#include "parallel/comm/core/communicator.h"
+#include "training/output/console.h"
+
+namespace tessera {
+
+// Which checkpoint a run goes on from; nullopt: from none.
+//
+//   run.dir holds              | resume: auto          | resume: PATH
+//   ---------------------------+-----------------------+---------------------------------------
+//   nothing                    | step 0                | PATH
+//   PATH as its newest step    | its newest            | PATH
+//   steps of a run that began  |                       |
+//     at PATH (or init_from)   | its newest            | its newest: this run was started again
+//   others                     | its newest; refused   | refused
+//                              | where init_from names |
+//                              | another start         |
+//
+// Who began where is told by the identities of manifests (RunRecord), never by paths. With resume:
+// none steps in run.dir are refused. All of it is decided by rank 0. UserError also for a missing
+// or broken PATH. Collective.
+std::optional<std::filesystem::path> start_folder(const Config& config,
+                                                  CheckpointManager& checkpoints,
+                                                  const std::filesystem::path& checkpoint_dir,
+                                                  Communicator& world, Console& console);
+
+}  // namespace tessera
