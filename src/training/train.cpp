@@ -275,6 +275,8 @@ TrainOutcome run(const Config& requested, std::unique_ptr<Communicator> world,
       start.progress);
   mesh.world().barrier().block();
   start_up.reset();
+  // From here on the trainer hears of a stop; a rollback, which looks for a checkpoint, is made whole.
+  checkpoints.set_stop_check([] {});
   const TrainOutcome outcome = trainer.run();
   stop_signal.ignore_from_now(root);
   if (outcome == TrainOutcome::kDone)
