@@ -59,8 +59,10 @@ if(TESSERA_CUDA)
   endforeach()
   # Nothing of ours names a symbol of libtorch_cuda.so, which registers its operators when it is loaded:
   # hence --no-as-needed. It needs libraries (cuFile, NVSHMEM) that only a machine with GPUs must have.
+  # Only to link: code that includes CUDA's headers names cuda_runtime itself, and all the rest compiles as it does
+  # without CUDA (so that a compiler cache has it already).
   target_link_libraries(libtorch INTERFACE ${TESSERA_TORCH_ROOT}/lib/libtorch_cuda.so
-    ${TESSERA_TORCH_ROOT}/lib/libc10_cuda.so cuda_runtime)
+    ${TESSERA_TORCH_ROOT}/lib/libc10_cuda.so $<LINK_ONLY:cuda_runtime>)
   target_link_options(libtorch INTERFACE LINKER:--no-as-needed,--allow-shlib-undefined)
 endif()
 # LibTorch brings fmt's headers, newer than the system's and found first; its library has no symbols

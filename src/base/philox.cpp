@@ -40,20 +40,8 @@ TESSERA_CLONES void normal_lanes(uint64_t key, uint64_t stream, uint64_t first_b
   const auto hi0 = static_cast<uint32_t>(stream), hi1 = static_cast<uint32_t>(stream >> 32);
   for (int i = 0; i < kBlocks; ++i) {
     const uint64_t lo = first_block + static_cast<uint64_t>(i);
-    uint32_t c0 = static_cast<uint32_t>(lo), c1 = static_cast<uint32_t>(lo >> 32);
-    uint32_t c2 = hi0, c3 = hi1;
-    uint32_t k0 = static_cast<uint32_t>(key), k1 = static_cast<uint32_t>(key >> 32);
-    for (int round = 0; round < 10; ++round) {
-      const uint64_t p0 = uint64_t{0xD2511F53} * c0;
-      const uint64_t p1 = uint64_t{0xCD9E8D57} * c2;
-      c0 = static_cast<uint32_t>(p1 >> 32) ^ c1 ^ k0;
-      c1 = static_cast<uint32_t>(p1);
-      c2 = static_cast<uint32_t>(p0 >> 32) ^ c3 ^ k1;
-      c3 = static_cast<uint32_t>(p0);
-      k0 += 0x9E3779B9;
-      k1 += 0xBB67AE85;
-    }
-    const uint32_t words[4] = {c0, c1, c2, c3};
+    uint32_t words[4] = {static_cast<uint32_t>(lo), static_cast<uint32_t>(lo >> 32), hi0, hi1};
+    philox_rounds(words, static_cast<uint32_t>(key), static_cast<uint32_t>(key >> 32));
     for (int pair = 0; pair < 2; ++pair) {
       const uint32_t radius_word = words[2 * pair], angle_word = words[2 * pair + 1];
       // u in (0, 1]: (word + 1/2) / 2^32, rounded to fp32. Signed conversions are what AVX2 has.

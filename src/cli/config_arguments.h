@@ -8,6 +8,7 @@
 
 #include "config/load.h"
 #include "config/rules/check.h"
+#include "config/rules/resolve_mesh.h"
 
 namespace tessera {
 

@@ -17,7 +17,7 @@ struct PackArguments {
   PackOptions options;
 };
 
-void print_pair(const std::string& prefix, int64_t documents, int64_t tokens) {
+void print_data_set(const std::string& prefix, int64_t documents, int64_t tokens) {
   std::cout << fmt::format("wrote {}.bin and .idx: {} document{}, {} tokens\n", prefix, documents,
                            documents == 1 ? "" : "s", tokens);
 }
@@ -25,9 +25,9 @@ void print_pair(const std::string& prefix, int64_t documents, int64_t tokens) {
 int run_pack(const PackArguments& arguments) {
   const PackResult result = pack_bytes(arguments.inputs, arguments.out_prefix, arguments.options);
   print_notes(result.lacks);
-  print_pair(arguments.out_prefix, result.documents, result.tokens);
+  print_data_set(arguments.out_prefix, result.documents, result.tokens);
   if (result.valid_documents > 0) {
-    print_pair(arguments.out_prefix + "-valid", result.valid_documents, result.valid_tokens);
+    print_data_set(arguments.out_prefix + "-valid", result.valid_documents, result.valid_tokens);
   }
   for (const auto& path : result.removed)
     std::cout << fmt::format("removed {} of the earlier pack\n", path.string());

@@ -38,7 +38,7 @@ void add_sample(Xxh3& hash, const DataFile& file) {
 
 }  // namespace
 
-std::string pair_digest(const DataFile& idx, const DataFile& bin) {
+std::string dataset_digest(const DataFile& idx, const DataFile& bin) {
   Xxh3 hash;
   add_part(hash, idx, 0, idx.size());
   add_sample(hash, bin);

@@ -338,7 +338,7 @@ int64_t IndexedDataset::sequence_length(int64_t sequence) const {
 
 std::string IndexedDataset::fingerprint() const {
   return fmt::format("{} {} tokens {} sequences xxh3 {}", token_name(impl_->type), impl_->tokens,
-                     impl_->sequences, pair_digest(impl_->idx, impl_->bin));
+                     impl_->sequences, dataset_digest(impl_->idx, impl_->bin));
 }
 
 void IndexedDataset::read(int64_t begin, std::span<int64_t> out) const {

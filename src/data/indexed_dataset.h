@@ -12,7 +12,7 @@ namespace tessera {
 // Element type codes of Megatron's .idx.
 enum class TokenType : uint8_t { kU8 = 1, kI8 = 2, kI16 = 3, kI32 = 4, kI64 = 5, kU16 = 8 };
 
-// A PREFIX.bin / PREFIX.idx pair in Megatron's layout, read by position, as one stream of tokens:
+// A data set PREFIX.bin and .idx in Megatron's layout, read by position, as one stream of tokens:
 // all sequences in order. The modes of multimodal data are read and change nothing. UserError that
 // names file, offset and numbers for a wrong magic, version, dtype (floats included), counts or
 // offsets that do not fit the files, or an empty file.
@@ -38,8 +38,8 @@ class IndexedDataset {
   int64_t sequence_length(int64_t sequence) const;
 
   // Identity of the data, wherever they lie: equal for equal files, and different for all others
-  // but those that differ only between the samples that pair_digest() takes. Reads the index and at
-  // most 16 MiB of tokens. Such as "u8 4184252 tokens 1 sequences xxh3 0123456789abcdef".
+  // but those that differ only between the samples that dataset_digest() takes. Reads the index and
+  // at most 16 MiB of tokens. Such as "u8 4184252 tokens 1 sequences xxh3 0123456789abcdef".
   std::string fingerprint() const;
 
   // Writes tokens [begin, begin + out.size()) of the stream as int64.

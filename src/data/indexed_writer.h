@@ -8,8 +8,8 @@
 
 namespace tessera {
 
-// Writes one PREFIX.bin/.idx pair of u8 tokens in Megatron's layout, as a stream: the parts of the
-// index wait in scratch files, so memory stays the same however many documents there are.
+// Writes one data set PREFIX.bin and .idx of u8 tokens in Megatron's layout, as a stream: the parts
+// of the index wait in scratch files, so memory stays the same however many documents there are.
 //
 // finish() completes and syncs both files under temporary names; publish_tokens() and then
 // publish_index() rename them (PackTarget says when, and syncs the folder). Of what was not

@@ -24,8 +24,8 @@ class PackTarget {
   // The four paths, whether there or not.
   std::vector<std::filesystem::path> files() const;
 
-  // Puts finished pairs in place; `valid` may be null. At no moment, also of a crash, can a pair of
-  // the old pack be read beside one of the new:
+  // Puts finished data sets in place; `valid` may be null. At no moment, also of a crash, can one
+  // of the old pack be read beside one of the new:
   //
   //   old .idx removed   | nothing can be read
   //   .bin renamed       | nothing can be read; an old held-out .bin without successor is removed

@@ -10,6 +10,8 @@
 
 #include <hwy/highway.h>
 
+#include "base/philox.h"
+
 HWY_BEFORE_NAMESPACE();
 namespace tessera::kernels::HWY_NAMESPACE {
 namespace {
@@ -26,22 +28,9 @@ HWY_INLINE void dropout_factors(uint64_t key, uint64_t hi, uint32_t lo, int64_t 
   const auto first = static_cast<uint32_t>(group) * kBlocks;
   uint32_t words[4][kBlocks];
   for (uint32_t i = 0; i < kBlocks; ++i) {
-    uint32_t c0 = first + i, c1 = lo, c2 = hi0, c3 = hi1;
-    auto k0 = static_cast<uint32_t>(key), k1 = static_cast<uint32_t>(key >> 32);
-    for (int round = 0; round < 10; ++round) {
-      const uint64_t p0 = uint64_t{0xD2511F53} * c0;
-      const uint64_t p1 = uint64_t{0xCD9E8D57} * c2;
-      c0 = static_cast<uint32_t>(p1 >> 32) ^ c1 ^ k0;
-      c1 = static_cast<uint32_t>(p1);
-      c2 = static_cast<uint32_t>(p0 >> 32) ^ c3 ^ k1;
-      c3 = static_cast<uint32_t>(p0);
-      k0 += 0x9E3779B9;
-      k1 += 0xBB67AE85;
-    }
-    words[0][i] = c0;
-    words[1][i] = c1;
-    words[2][i] = c2;
-    words[3][i] = c3;
+    uint32_t c[4] = {first + i, lo, hi0, hi1};
+    philox_rounds(c, static_cast<uint32_t>(key), static_cast<uint32_t>(key >> 32));
+    for (int w = 0; w < 4; ++w) words[w][i] = c[w];
   }
   for (int w = 0; w < 4; ++w)
     for (int i = 0; i < kBlocks; ++i)

@@ -11,8 +11,14 @@
 
 #include "kernels/cpu_target.h"
 
+// TESSERA_FEW_TARGETS: AVX2 and plain C++ alone, for builds with sanitizers, which are slow to
+// compile and look for other mistakes than those of one instruction set.
 #undef HWY_DISABLED_TARGETS
+#ifdef TESSERA_FEW_TARGETS
+#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_AVX3_DL | HWY_AVX3 | HWY_SSE4)
+#else
 #define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_AVX3_DL)
+#endif
 
 // The function of the instruction set that this process uses. Every kernel is chosen here, so none
 // runs before TESSERA_CPU has been looked at.

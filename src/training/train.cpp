@@ -3,35 +3,27 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <memory>
 #include <optional>
 
-#include "base/error.h"
 #include "base/files/files.h"
 #include "base/process/omp_num_threads.h"
 #include "base/process/stop_requested.h"
 #include "base/version.h"
-#include "config/rules/check.h"
+#include "checkpoint/store/reader.h"
+#include "config/rules/resolve_mesh.h"
 #include "config/save.h"
 #include "kernels/cpu_target.h"
 #include "optim/optimizer.h"
-#include "optim/parameter_groups.h"
 #include "parallel/comm/core/agreement.h"
 #include "parallel/comm/core/file_work.h"
-#include "parallel/executor/bucket_set.h"
-#include "parallel/executor/memory_model.h"
-#include "parallel/fsdp/initialize.h"
-#include "parallel/fsdp/moment_file.h"
-#include "parallel/fsdp/tp_gradient_sum.h"
-#include "parallel/keep_fp32.h"
+#include "training/engine/engine.h"
 #include "training/engine/out_of_memory.h"
-#include "training/engine/run_memory.h"
-#include "training/engine/run_options.h"
-#include "training/engine/train_state.h"
 #include "training/loop/owed_validation.h"
+#include "training/loop/stop_agreement.h"
 #include "training/loop/trainer.h"
 #include "training/output/memory_report.h"
+#include "training/output/reporter.h"
 #include "training/start/data_warnings.h"
 #include "training/start/model_record.h"
 #include "training/start/open_data.h"
@@ -63,20 +55,14 @@ Data open_same_data(const Config& config, Communicator& world) {
   return data;
 }
 
-// Throws StopRequested on all ranks if one was asked to stop. Collective.
-void agree_on_stop(Communicator& world, const StopSignal& stop_signal) {
-  agree(world, [&] {
-    stop_signal.check();
-    return std::string();
-  });
-}
-
-Manifest manifest_of(const Config& config, const MeshShape& mesh, const std::vector<Stage*>& stages,
+// What all checkpoints of the run say, but for the model's config.json.
+Manifest manifest_of(const Config& config, const EnginePlan& plan,
                      const std::vector<std::string>& data, const RunRecord& record) {
+  const MeshShape& mesh = plan.memory.mesh;
   Manifest manifest;
   manifest.seed = config.run.seed;
   manifest.states = checkpoint_states(config.optimizer);
-  manifest.tensors = tensor_infos(stages);
+  manifest.tensors = tensor_infos(plan.stages);
   manifest.config = to_json(config);
   manifest.data = data;
   manifest.run = to_json(record);
@@ -95,49 +81,18 @@ std::unique_ptr<CheckpointReader> open_start(const RunStart& start, const Manife
   return reader;
 }
 
-// Random weights, or what the run starts from: its weights, or all of `states`. Collective in how
+// Random weights, or what the run starts from: its weights, or all of the states. Collective in how
 // it gives way to a wish to stop.
-void fill_states(const RunStart& start, std::unique_ptr<CheckpointReader> reader, uint64_t seed,
-                 std::vector<std::string> states, const std::vector<FlatBucket*>& buckets,
-                 Communicator& world, const StopSignal& stop_signal) {
-  if (start.weights_only) states = {kStateParam};
-  for (FlatBucket* bucket : buckets) {
-    if (stop_signal.requested()) break;
-    if (reader)
-      load_states({bucket}, states, *reader);
-    else
-      initialize_weights(*bucket, seed);
-  }
-  agree_on_stop(world, stop_signal);
-}
-
-// Whether the run is to make up the validation of the step that it goes on from. A note of another
-// step is of a save that was killed. Collective.
-bool validation_owed(OwedValidation* note, const RunStart& start, const Data& data,
-                     Communicator& world, Console& console) {
-  const auto answers = agree(world, [&]() -> std::string {
-    if (!note) return "";
-    const bool owed = start.progress.step > 0 && note->is_owed(start.progress.step);
-    if (owed && data.valid) return "owed";
-    if (owed)
-      console.warn(
-          fmt::format("the validation of step {} was not made, and cannot be made up: "
-                      "eval.every is 0 now",
-                      start.progress.step));
-    note->clear();
-    return "";
-  });
-  return !answers[0].empty();
-}
-
-// By bucket, the name of the stage that it belongs to: of several that read it, the first.
-std::vector<std::string> bucket_stages(const std::vector<Stage*>& stages,
-                                       const BucketSet& bucket_set) {
-  std::vector<std::string> names(bucket_set.buckets.size());
-  for (size_t i = stages.size(); i-- > 0;)
-    for (const int bucket : bucket_set.of_stage[i])
-      names[static_cast<size_t>(bucket)] = stages[i]->name();
-  return names;
+void fill(Engine& engine, const RunStart& start, CheckpointReader* reader, const Config& config,
+          const StopSignal& stop_signal) {
+  const auto give_up = [&] { return stop_signal.requested(); };
+  if (!reader)
+    engine.initialize(config.run.seed, give_up);
+  else if (start.weights_only)
+    engine.load({kStateParam}, *reader, give_up);
+  else
+    engine.load(checkpoint_states(config.optimizer), *reader, give_up);
+  throw_if_stop_agreed(engine.mesh().world(), stop_signal);
 }
 
 const char* precision_text(const PrecisionSection& precision) {
@@ -169,119 +124,107 @@ void announce(const Config& config, const Manifest& manifest, const MeshShape& s
         "compare the first losses with device: cpu before trusting a run");
 }
 
-template <typename T>
-std::vector<T*> pointers(const std::vector<std::unique_ptr<T>>& owners) {
-  std::vector<T*> result;
-  for (const auto& owner : owners) result.push_back(owner.get());
-  return result;
-}
+// The run folder, with what keeps other runs out of it and what writes into it.
+struct OpenFolder {
+  std::filesystem::path path;
+  PreparedFolder prepared;
+  Console console;
+  CheckpointManager checkpoints;
 
-// The objects of a run in the order in which they depend on each other: mesh, data, checkpoints,
-// model, buckets, executor, trainer. Everything that the user can have got wrong in the
-// configuration or the files is found before the model's memory is allocated.
-TrainOutcome run(const Config& requested, std::unique_ptr<Communicator> world,
+  OpenFolder(const Config& config, Communicator& world, const StopSignal& stop_signal)
+      : path(config.run.dir),
+        prepared(prepare_run_folder(path, world)),
+        console(world.rank() == 0 ? path / "logs" / "train.log" : std::filesystem::path()),
+        checkpoints(path / "checkpoints", config.checkpoint.keep, world,
+                    [this](const std::string& text) { console.warn(text); }) {
+    for (const std::string& warning : prepared.warnings) console.warn(warning);
+    if (world.rank() == 0) checkpoints.set_check([this] { prepared.lock->check(); });
+    checkpoints.set_stop_check([&stop_signal] { stop_signal.check(); });
+  }
+  OpenFolder(const OpenFolder&) = delete;
+  OpenFolder& operator=(const OpenFolder&) = delete;
+};
+
+// The objects of a run in the order in which they depend on each other: mesh, data, run folder,
+// plan, engine, trainer. Everything that the user can have got wrong in the configuration or the
+// files is found before the model's memory is allocated.
+TrainOutcome run(const Config& requested, std::unique_ptr<Communicator> joined,
                  const StopSignal& stop_signal, const TrainHooks& hooks,
                  OutOfMemory& out_of_memory) {
   // Ranks come to the first steps' collectives only when all have read and written what they start
   // from.
-  auto start_up = std::make_optional<FileWork>(*world);
+  auto start_up = std::make_optional<FileWork>(*joined);
   Config config = with_threads(requested);
-  start_threads(config.run.threads, *world);
-  check_same_on_all_ranks(sights_of(config), *world);
-  const MeshShape shape = resolve_mesh(config, world->size());
-  Mesh mesh(shape, std::move(world), config.parallel.allow_tp_across_nodes);
-  const bool root = mesh.world().rank() == 0;
-  const Data data = open_same_data(config, mesh.world());
-  agree_on_stop(mesh.world(), stop_signal);
-
-  const std::filesystem::path run_dir = config.run.dir;
-  const PreparedFolder prepared = prepare_run_folder(run_dir, mesh.world());
-  Console console(root ? run_dir / "logs" / "train.log" : std::filesystem::path());
-  for (const std::string& warning : prepared.warnings) console.warn(warning);
-  CheckpointManager checkpoints(run_dir / "checkpoints", config.checkpoint.keep, mesh.world(),
-                                [&](const std::string& text) { console.warn(text); });
-  if (root) checkpoints.set_check([&] { prepared.lock->check(); });
-  checkpoints.set_stop_check([&] { stop_signal.check(); });
+  start_threads(config.run.threads, *joined);
+  check_same_on_all_ranks(sights_of(config), *joined);
+  const MeshShape shape = resolve_mesh(config, joined->size());
+  Mesh mesh(shape, std::move(joined), config.parallel.allow_tp_across_nodes);
+  Communicator& world = mesh.world();
+  const bool root = world.rank() == 0;
+  const Data data = open_same_data(config, world);
   const auto fingerprints = data.train->fingerprints();
-  const RunStart start = choose_start(config, checkpoints, run_dir / "checkpoints", fingerprints,
-                                      mesh.world(), console);
+  throw_if_stop_agreed(world, stop_signal);
+
+  OpenFolder folder(config, world, stop_signal);
+  Console& console = folder.console;
+  const auto warn = [&](const std::string& text) { console.warn(text); };
+  const RunStart start = choose_start(config, folder.checkpoints, folder.path / "checkpoints",
+                                      fingerprints, world, console);
   config.schedule.steps = start.schedule_steps;  // in place of auto: part of what a run records
-  std::optional<OwedValidation> owed_note;
-  if (root) owed_note.emplace(run_dir);
-  const bool owed =
-      validation_owed(owed_note ? &*owed_note : nullptr, start, data, mesh.world(), console);
-  if (start.progress.step >= config.training.steps && !owed) {
+  OwedValidation owed(folder.path, root);
+  owed.find(start.progress.step, data.valid != nullptr, world, warn);
+  if (start.progress.step >= config.training.steps && !owed.owed()) {
     console.line(
         fmt::format("the run is complete: {} of {} steps are done; raise training.steps to go on",
                     start.progress.step, config.training.steps));
     return TrainOutcome::kDone;
   }
 
-  TpTime tp_time;
-  ModelOptions stage_options = model_options(config);
-  stage_options.tensor_parallel.time = &tp_time;
-  const auto owned_stages = config.model->make_stages(config.data.seq_len, mesh, stage_options);
-  const auto stages = pointers(owned_stages);
-  std::vector<ParameterTable*> tables;
-  for (Stage* stage : stages) tables.push_back(&stage->table());
-  resolve_groups(config.optimizer.groups, tables);
-  resolve_keep_fp32(config.precision.keep_fp32, tables);
-  Manifest manifest = manifest_of(config, shape, stages, fingerprints, start.record);
+  EnginePlan plan = plan_engine(config, mesh, config.data.seq_len);
+  Manifest manifest = manifest_of(config, plan, fingerprints, start.record);
   auto reader = open_start(start, manifest);
   manifest.model = model_record(reader ? reader->manifest().model : nlohmann::json(), config.model,
                                 config.data.seq_len);
   announce(config, manifest, shape, console);
   for (const std::string& text : data_warnings(config, data, start)) console.warn(text);
-  MemoryReport memory(mesh.world(), mesh.device(), console);
-  const ShardingPolicy policy = policy_of(config);
-  const BucketPlan plan = plan_buckets(stages, policy);
-  const MemoryCase memory_needs = memory_case(config, shape, stages, plan);
-  out_of_memory.expect(mesh.world().rank(), mesh.device(), memory_needs);
-  std::unique_ptr<MomentFile> moments;
-  if (policy.moments_on_disk) {
-    moments = std::make_unique<MomentFile>(config.memory.offload_dir,
-                                           moment_store_bytes(plan, shape.dp_shard));
-    if (!moments->warning().empty()) console.warn(moments->warning());
-  }
-  const BucketSet bucket_set = make_buckets(plan, mesh, moments.get());
-  const auto buckets = bucket_set.pointers();
-  const auto stage_names = bucket_stages(stages, bucket_set);
-  fill_states(start, std::move(reader), config.run.seed, manifest.states, buckets, mesh.world(),
-              stop_signal);
-  if (moments) moments->release();
-  StepExecutor executor(stages, buckets, bucket_set.of_stage, memory_needs.options);
-  TpGradientSum tp_gradients(buckets, mesh);
-  MemoryLedger ledger = executor.ledger();
-  if (bucket_set.offload) bucket_set.offload->add_to(ledger);
-  tp_gradients.add_to(ledger);
-  const int64_t tokens = config.training.micro_batch_size * config.data.targets_per_sample();
-  for (const Stage* stage : stages) ledger.add(MemoryClass::kLogits, stage->logits_bytes(tokens));
-  out_of_memory.allocated(ledger);
-  memory.start(ledger, predicted_memory(config, memory_needs, stages, plan, mesh.dp_shard_rank()));
+  MemoryReport memory(world, mesh.device(), console);
+  out_of_memory.expect(world.rank(), mesh.device(), plan.memory);
+  Engine engine(std::move(plan), config, mesh);
+  if (!engine.warning().empty()) console.warn(engine.warning());
+  fill(engine, start, reader.get(), config, stop_signal);
+  reader.reset();
+  out_of_memory.allocated(engine.ledger());
+  memory.start(engine.ledger(), engine.predicted_memory());
 
   std::optional<MetricsFile> metrics;
   if (root) {
     Config written = config;  // also good for another run, whose schedule spans its own steps
     written.schedule.steps = requested.schedule.steps;
-    write_file_atomic(run_dir / "config.yaml", to_yaml(written));
+    write_file_atomic(folder.path / "config.yaml", to_yaml(written));
     write_run_hf_files(config, start, console);
-    metrics.emplace(run_dir / "metrics.jsonl", start.progress.step,
-                    [&](const std::string& text) { console.warn(text); });
+    metrics.emplace(folder.path / "metrics.jsonl", start.progress.step, warn);
   }
-  Trainer trainer(
-      {config, mesh, buckets, stage_names, executor, tp_gradients, tp_time, *data.train,
-       data.valid.get(), checkpoints, manifest, console, metrics ? &*metrics : nullptr,
-       owed_note ? &*owed_note : nullptr, owed, stop_signal, memory, moments.get(), hooks},
-      start.progress);
-  mesh.world().barrier().block();
+  Reporter reporter(config, console, metrics ? &*metrics : nullptr, memory);
+  Trainer trainer({.config = config,
+                   .engine = engine,
+                   .train_data = *data.train,
+                   .valid_data = data.valid.get(),
+                   .checkpoints = folder.checkpoints,
+                   .manifest = manifest,
+                   .reporter = reporter,
+                   .owed = owed,
+                   .stop_signal = stop_signal,
+                   .hooks = hooks},
+                  start.progress);
+  world.barrier().block();
   start_up.reset();
   // From here on the trainer hears of a stop; a rollback, which looks for a checkpoint, is made whole.
-  checkpoints.set_stop_check([] {});
+  folder.checkpoints.set_stop_check([] {});
   const TrainOutcome outcome = trainer.run();
   stop_signal.ignore_from_now(root);
   if (outcome == TrainOutcome::kDone)
     console.line(
-        fmt::format("done: {} steps; run folder {}", config.training.steps, run_dir.string()));
+        fmt::format("done: {} steps; run folder {}", config.training.steps, folder.path.string()));
   return outcome;
 }
 

@@ -4,6 +4,7 @@
 
 #include "config/load.h"
 #include "config/rules/check.h"
+#include "config/rules/resolve_mesh.h"
 #include "config_text.h"
 
 namespace tessera {

@@ -36,10 +36,10 @@ YAML
 
 # What must be equal between a broken run and a whole one: everything but times and memory.
 curve() {
-  grep -o '"step": [0-9]*, "loss": [^,]*, "grad_norm": [^,]*, "lr": [^,]*\|"samples": .*\|^.*"eval_loss".*' \
+  grep -o '"step":[0-9]*,"loss":[^,]*,"grad_norm":[^,]*,"lr":[^,]*\|"samples":.*\|^.*"eval_loss".*' \
     "$1/metrics.jsonl"
 }
-last_line_step() { tail -n 1 "$1/metrics.jsonl" 2>/dev/null | sed -n 's/^{"step": \([0-9]*\).*/\1/p'; }
+last_line_step() { tail -n 1 "$1/metrics.jsonl" 2>/dev/null | sed -n 's/^{"step":\([0-9]*\).*/\1/p'; }
 # The newest committed step; 0 if there is none.
 saved_step() {
   local newest=0 manifest

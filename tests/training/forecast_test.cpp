@@ -11,7 +11,7 @@
 #include "parallel/fsdp/tp_gradient_sum.h"
 #include "parallel/imagined_mesh.h"
 #include "support/error_of.h"
-#include "training/engine/run_memory.h"
+#include "training/engine/memory_forecast.h"
 #include "training/engine/run_options.h"
 #include "training/output/console.h"
 #include "training/start/open_data.h"

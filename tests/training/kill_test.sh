@@ -25,7 +25,7 @@ checkpoint: {every: 1, keep: 2, resume: auto}
 EOF
 
 # What must be equal: everything but times and memory.
-curve() { grep -o '"step": [0-9]*, "loss": [^,]*, "grad_norm": [^,]*, "lr": [^,]*\|"samples": .*' "$1/metrics.jsonl"; }
+curve() { grep -o '"step":[0-9]*,"loss":[^,]*,"grad_norm":[^,]*,"lr":[^,]*\|"samples":.*' "$1/metrics.jsonl"; }
 
 mpirun "${arguments[@]}" "$tessera" train "$folder/config.yaml" >"$folder/log" 2>&1 || { cat "$folder/log"; exit 1; }
 

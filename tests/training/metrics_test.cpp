@@ -83,8 +83,8 @@ TEST_F(Metrics, ARollbackBelongsToTheStepThatItWentBackTo) {
   }
   MetricsFile metrics(file, 2, [](const std::string&) {});
   const std::string text = text_of(file);
-  EXPECT_NE(text.find("\"event\": \"rollback\""), std::string::npos) << text;
-  EXPECT_EQ(text.find("\"step\": 3"), std::string::npos) << text;
+  EXPECT_NE(text.find("\"event\":\"rollback\""), std::string::npos) << text;
+  EXPECT_EQ(text.find("\"step\":3"), std::string::npos) << text;
 }
 
 }  // namespace

@@ -1,35 +1,24 @@
 #include "base/text/name_pattern.h"
 
 #include <fmt/ranges.h>
+#include <fnmatch.h>
 
 #include <algorithm>
-#include <numeric>
 
 #include "base/error.h"
+#include "base/text/nearest.h"
 
 namespace tessera {
 namespace {
 
-// Insertions, deletions and replacements that make a text which fits the pattern out of `name`; 0
-// if it fits already. Wagner and Fischer's table, row by row; a * takes any text at no cost.
-int distance(std::string_view pattern, std::string_view name) {
-  std::vector<int> cost(name.size() + 1);
-  std::iota(cost.begin(), cost.end(), 0);
-  for (const char wanted : pattern) {
-    int diagonal = cost[0];  // of the row before
-    if (wanted != '*') ++cost[0];
-    for (size_t j = 1; j <= name.size(); ++j) {
-      const int above = cost[j];
-      if (wanted == '*') {
-        cost[j] = std::min(above, cost[j - 1]);
-      } else {
-        const int replace = diagonal + (wanted == '?' || wanted == name[j - 1] ? 0 : 1);
-        cost[j] = std::min({replace, above + 1, cost[j - 1] + 1});
-      }
-      diagonal = above;
-    }
+// The pattern as fnmatch() wants it: there, brackets and backslashes mean something too.
+std::string escaped(std::string_view pattern) {
+  std::string text;
+  for (const char c : pattern) {
+    if (c == '[' || c == '\\') text += '\\';
+    text += c;
   }
-  return cost.back();
+  return text;
 }
 
 bool is_digit(char c) {
@@ -53,7 +42,7 @@ std::string kind_of(std::string_view name) {
 }  // namespace
 
 bool matches_pattern(std::string_view pattern, std::string_view name) {
-  return distance(pattern, name) == 0;
+  return ::fnmatch(escaped(pattern).c_str(), std::string(name).c_str(), 0) == 0;
 }
 
 std::vector<std::string> near_names(std::string_view pattern, const std::vector<std::string>& names,
@@ -64,7 +53,7 @@ std::vector<std::string> near_names(std::string_view pattern, const std::vector<
   };
   std::vector<Kind> kinds;
   for (const std::string& name : names) {
-    const int d = distance(pattern, name);
+    const int d = edit_distance(pattern, name, /*wildcards=*/true);
     std::string kind = kind_of(name);
     const auto known = std::find_if(kinds.begin(), kinds.end(),
                                     [&](const Kind& other) { return other.name == kind; });

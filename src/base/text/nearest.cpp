@@ -4,15 +4,18 @@
 
 namespace tessera {
 
-int edit_distance(std::string_view a, std::string_view b) {
+int edit_distance(std::string_view a, std::string_view b, bool wildcards) {
   std::vector<std::vector<int>> cost(a.size() + 1, std::vector<int>(b.size() + 1));
-  for (size_t i = 0; i <= a.size(); ++i) {
-    for (size_t j = 0; j <= b.size(); ++j) {
-      if (i == 0 || j == 0) {
-        cost[i][j] = static_cast<int>(i + j);
+  for (size_t j = 0; j <= b.size(); ++j) cost[0][j] = static_cast<int>(j);
+  for (size_t i = 1; i <= a.size(); ++i) {
+    const bool star = wildcards && a[i - 1] == '*', any = wildcards && a[i - 1] == '?';
+    cost[i][0] = cost[i - 1][0] + (star ? 0 : 1);
+    for (size_t j = 1; j <= b.size(); ++j) {
+      if (star) {
+        cost[i][j] = std::min(cost[i - 1][j], cost[i][j - 1]);
         continue;
       }
-      const int replace = cost[i - 1][j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1);
+      const int replace = cost[i - 1][j - 1] + (any || a[i - 1] == b[j - 1] ? 0 : 1);
       cost[i][j] = std::min({cost[i - 1][j] + 1, cost[i][j - 1] + 1, replace});
       if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) {
         cost[i][j] = std::min(cost[i][j], cost[i - 2][j - 2] + 1);

@@ -1,4 +1,4 @@
-#include "config/keys/data_fields.h"
+#include "config/keys/sections.h"
 
 #include "base/fields/field_kinds.h"
 

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/files/files.h"
+#include "parallel/comm/core/agreement.h"
 
 namespace tessera {
 namespace {
@@ -25,8 +26,25 @@ bool has_validation(const std::filesystem::path& metrics, int64_t step) {
 
 }  // namespace
 
-OwedValidation::OwedValidation(const std::filesystem::path& run_dir)
-    : path_(run_dir / "owed-validation.json"), metrics_(run_dir / "metrics.jsonl") {}
+OwedValidation::OwedValidation(const std::filesystem::path& run_dir, bool root)
+    : path_(run_dir / "owed-validation.json"), metrics_(run_dir / "metrics.jsonl"), root_(root) {}
+
+void OwedValidation::find(int64_t step, bool can_validate, Communicator& world,
+                          const std::function<void(const std::string&)>& warn) {
+  const auto answers = agree(world, [&]() -> std::string {
+    if (!root_) return "";
+    const bool owed = step > 0 && is_owed(step);
+    if (owed && can_validate) return "owed";
+    if (owed)
+      warn(
+          fmt::format("the validation of step {} was not made, and cannot be made up: eval.every "
+                      "is 0 now",
+                      step));
+    remove_note();
+    return "";
+  });
+  owed_ = !answers[0].empty();
+}
 
 std::optional<int64_t> OwedValidation::noted_step() const {
   if (type_of(path_) == std::filesystem::file_type::not_found) return std::nullopt;
@@ -45,10 +63,15 @@ bool OwedValidation::is_owed(int64_t step) const {
 }
 
 void OwedValidation::note(int64_t step) {
-  write_file_atomic(path_, fmt::format("{{\"step\": {}}}\n", step));
+  if (root_ && owed_) write_file_atomic(path_, fmt::format("{{\"step\": {}}}\n", step));
 }
 
 void OwedValidation::clear() {
+  owed_ = false;
+  if (root_) remove_note();
+}
+
+void OwedValidation::remove_note() {
   // A note that cannot be removed does no harm: is_owed() finds the validation's line.
   std::error_code ignored;
   if (std::filesystem::remove(path_, ignored)) sync_folder(folder_of(path_));

@@ -2,7 +2,11 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
+#include <string>
+
+#include "parallel/comm/core/communicator.h"
 
 namespace tessera {
 
@@ -14,22 +18,36 @@ namespace tessera {
 //   note of step N | step-N committed | validation, its line, on the disk | no note
 //
 // Killed before the commit, the next start goes on from an older step, for which a note of step N
-// says nothing. Killed after the line, the note is wrong, and the line says so. Rank 0's.
+// says nothing. Killed after the line, the note is wrong, and the line says so.
+//
+// All ranks have one and know alike whether a validation is owed; the file is rank 0's.
 class OwedValidation {
  public:
-  OwedValidation(const std::filesystem::path& run_dir);
+  // `root`: this rank keeps the file.
+  OwedValidation(const std::filesystem::path& run_dir, bool root);
 
-  // Whether validation of `step`, the one a run goes on from, is to be made up. UserError for a
-  // note that cannot be read.
-  bool is_owed(int64_t step) const;
+  // What the note says of `step`, the one that a run goes on from. A note of another step is of a
+  // save that was killed, and goes. `can_validate`: there is data to make it up with; else `warn`
+  // is told. UserError for a note that cannot be read. Collective.
+  void find(int64_t step, bool can_validate, Communicator& world,
+            const std::function<void(const std::string&)>& warn);
 
+  bool owed() const { return owed_; }
+  // Of the step that is done; not written down before note().
+  void owe(bool owed) { owed_ = owed; }
+  // Before `step` is saved: writes the note, if its validation is owed.
   void note(int64_t step);
-  void clear();  // does nothing if there is no note
+  // The validation is made and its line on the disk.
+  void clear();
 
  private:
+  bool is_owed(int64_t step) const;
   std::optional<int64_t> noted_step() const;
+  void remove_note();
 
   std::filesystem::path path_, metrics_;
+  bool root_;
+  bool owed_ = false;
 };
 
 }  // namespace tessera

@@ -10,35 +10,18 @@
 #include <utility>
 
 #include "base/error.h"
-#include "models/scores.h"
 #include "optim/grad_norm.h"
 #include "optim/lr_schedule.h"
-#include "optim/optimizer.h"
 #include "parallel/comm/core/file_work.h"
-#include "parallel/fsdp/compare_replicas.h"
-#include "training/engine/nonfinite.h"
-#include "training/engine/train_state.h"
+#include "training/loop/evaluation.h"
 #include "training/loop/rollback_record.h"
+#include "training/loop/stop_agreement.h"
 
 namespace tessera {
 namespace {
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
-bool is_due(int64_t step, int64_t every) {
-  return every > 0 && step % every == 0;
-}
-
-std::string eval_text(const EvalMetrics& eval, DataKind kind) {
-  std::string text = fmt::format("validation at step {}: loss {:.4f}", eval.step, eval.loss);
-  if (eval.accuracy) text += fmt::format(", accuracy {:.2f} %", 1e2 * *eval.accuracy);
-  if (eval.exact_match) text += fmt::format(", exact match {:.2f} %", 1e2 * *eval.exact_match);
-  if (kind == DataKind::kImages) return text + fmt::format(" over {} images", eval.samples);
-  text += fmt::format(" over {} tokens", eval.targets);
-  if (kind == DataKind::kPairs) text += fmt::format(" of {} pairs", eval.samples);
-  return text;
 }
 
 }  // namespace
@@ -49,93 +32,79 @@ bool Trainer::StepSums::finite() const {
 
 Trainer::Trainer(TrainerParts parts, Progress progress)
     : parts_(parts),
+      world_(parts.engine.mesh().world()),
+      times_(parts.config, parts.valid_data != nullptr),
       sampler_(parts.train_data.num_samples(), parts.config.run.seed),
       progress_(std::move(progress)),
-      scaler_(parts.config.precision.loss_scale, is_fp16(parts.config.precision)),
-      owed_(parts.validation_owed) {
+      scaler_(parts.config.precision.loss_scale, is_fp16(parts.config.precision)) {
   if (progress_.loss_scale) scaler_.restore(*progress_.loss_scale);
 }
 
 TrainOutcome Trainer::run() {
-  const auto& config = parts_.config;
-  const int64_t total = config.training.steps;
-  parts_.console.header();
-  stop_ = stop_agreed();
-  if (owed_ && !stop_) {
+  parts_.reporter.begin();
+  stop_ = stop_agreed(world_, parts_.stop_signal);
+  if (parts_.owed.owed() && !stop_) {
     validate();
-    if (!owed_) parts_.checkpoints.retire_old();
+    if (!parts_.owed.owed()) parts_.checkpoints.retire_old();
   }
-  while (progress_.step < total && !stop_) {
+  while (!times_.is_last(progress_.step) && !stop_) {
     const std::optional<StepMetrics> metrics = train_step();
     if (!metrics) continue;  // rolled back, and that is recorded: a wish to stop is heard at once
     const int64_t step = progress_.step;
-    parts_.memory.after_step();
-    if (parts_.metrics) parts_.metrics->write(*metrics);
-    times_.add(metrics->step_ms, metrics->tokens_per_s);
-    if (is_due(step, config.training.log_every))
-      parts_.console.progress(*metrics, std::exchange(times_, {}), total,
-                              seconds_per_step_ * static_cast<double>(total - step));
-    const bool stop_here = config.training.stop_after == step;
-    const bool save_due =
-        stop_ || stop_here || step == total || is_due(step, config.checkpoint.every);
-    owed_ = validation_due();
+    parts_.reporter.step(*metrics, tp_time_, times_.logs(step));
+    const bool save_due = stop_ || times_.stops(step) || times_.saves(step);
+    parts_.owed.owe(times_.validates(step));
     if (save_due) save();
-    if (owed_ && !stop_) validate();
+    if (parts_.owed.owed() && !stop_) validate();
     if (stop_ && !save_due) save();
-    if (save_due && !owed_) parts_.checkpoints.retire_old();
-    stop_ = stop_ || stop_here;
+    if (save_due && !parts_.owed.owed()) parts_.checkpoints.retire_old();
+    stop_ = stop_ || times_.stops(step);
   }
-  say_tp_time();
-  if (progress_.step < total) {
-    parts_.console.line(
-        fmt::format("stopped on request after step {} of {}, {}; start the same command to go on",
-                    progress_.step, total, progress_.step > 0 ? "saved" : "nothing to save yet"));
+  parts_.reporter.end();
+  return outcome();
+}
+
+TrainOutcome Trainer::outcome() {
+  if (!times_.is_last(progress_.step)) {
+    parts_.reporter.line(fmt::format(
+        "stopped on request after step {} of {}, {}; start the same command to go on",
+        progress_.step, times_.last_step(), progress_.step > 0 ? "saved" : "nothing to save yet"));
     return TrainOutcome::kStoppedAfterSave;
   }
-  if (owed_)
-    parts_.console.line(
+  if (parts_.owed.owed())
+    parts_.reporter.line(
         fmt::format("stopped on request in the validation of step {}; every step is saved; start "
                     "the same command to make it up",
                     progress_.step));
   return TrainOutcome::kDone;
 }
 
-bool Trainer::validation_due() const {
-  const int64_t every = parts_.config.eval.every;
-  const bool last = progress_.step == parts_.config.training.steps;
-  return parts_.valid_data && every > 0 && (last || is_due(progress_.step, every));
-}
-
 void Trainer::validate() {
-  const std::optional<EvalMetrics> eval = evaluate();
+  const int64_t step = progress_.step;
+  const auto eval =
+      evaluate(parts_.config, parts_.engine, *parts_.valid_data, step, [&](int64_t done) {
+        if (parts_.hooks.validation_batch) parts_.hooks.validation_batch(step, done);
+        stop_ = stop_agreed(world_, parts_.stop_signal);
+        return stop_;
+      });
   if (!eval) return;
-  if (parts_.metrics) {
-    parts_.metrics->write(*eval);
-    parts_.metrics->sync();  // before the note goes that it is owed
-    parts_.owed->clear();
-  }
-  meet_after_file_work(parts_.mesh.world());
-  owed_ = false;
-  parts_.console.line(eval_text(*eval, parts_.config.data.kind));
-}
-
-bool Trainer::stop_agreed() {
-  at::Tensor wishes = at::full({1}, parts_.stop_signal.requested() ? 1.0 : 0.0, at::kDouble);
-  parts_.mesh.world().all_reduce(wishes, ReduceOp::kSum).wait();
-  return wishes.item<double>() > 0.0;
+  parts_.reporter.write(*eval);  // on the disk before the note goes that it is owed
+  parts_.owed.clear();
+  meet_after_file_work(world_);
+  parts_.reporter.say(*eval);
 }
 
 std::optional<StepMetrics> Trainer::train_step() {
   const auto start = std::chrono::steady_clock::now();
-  parts_.tp_time = {};
+  parts_.engine.take_tp_time();  // what a validation has added
   const auto& config = parts_.config;
   const GlobalBatch batch = next_batch(sampler_, progress_.position,
                                        config.training.global_batch_size, progress_.skipped);
   const at::Tensor own_loss = forward_backward(batch.samples);
   if (parts_.hooks.gradients_ready)
-    parts_.hooks.gradients_ready(progress_.step + 1, parts_.mesh, parts_.buckets);
-  if (is_due(progress_.step + 1, config.debug.compare_replicas_every))
-    compare_replicas(parts_.buckets, parts_.mesh, progress_.step + 1);
+    parts_.hooks.gradients_ready(progress_.step + 1, parts_.engine.mesh(), parts_.engine.buckets());
+  if (times_.compares_replicas(progress_.step + 1))
+    parts_.engine.compare_replicas(progress_.step + 1);
   const StepSums sums = sum_over_ranks(own_loss);
 
   StepMetrics metrics;
@@ -166,33 +135,33 @@ std::optional<StepMetrics> Trainer::train_step() {
 
 // This rank's part of the loss, times the loss scale; still on the device.
 at::Tensor Trainer::forward_backward(const std::vector<int64_t>& samples) {
-  BatchShape shape = batch_shape();
+  BatchShape shape = batch_shape(parts_.config, parts_.engine.mesh());
   shape.loss_scale = scaler_.scale();
   const auto batch_size = static_cast<int64_t>(samples.size());
   const int64_t micro_batches = num_micro_batches(batch_size, shape.micro_batch_size, shape.dp);
-  at::Tensor loss = parts_.mesh.device().zeros({1}, at::kDouble);
+  at::Tensor loss = parts_.engine.device().zeros({1}, at::kDouble);
   for (int64_t i = 0; i < micro_batches; ++i)
-    loss += parts_.executor.forward_backward(
+    loss += parts_.engine.forward_backward(
         load_micro_batch(parts_.train_data, samples, shape, i, progress_.rows),
         {.first = i == 0, .last = i + 1 == micro_batches});
-  parts_.tp_gradients.run();
+  parts_.engine.complete_gradients();
   return loss;
 }
 
 // One small sum over all ranks, and the one place where a step waits for a GPU. Ranks of a tp group
 // hold the same loss, so one of them counts.
 Trainer::StepSums Trainer::sum_over_ranks(const at::Tensor& loss) {
-  const at::Tensor norms = local_squared_grad_norms(parts_.buckets, parts_.mesh);
+  const at::Tensor norms = parts_.engine.squared_grad_norms();
   const at::Tensor read = at::cat({norms.to(loss.device()), loss}).cpu();
   const auto* values = read.const_data_ptr<double>();
   std::vector<double> local(values, values + read.numel());
-  if (parts_.mesh.tp_rank() != 0) local.back() = 0.0;
+  if (parts_.engine.mesh().tp_rank() != 0) local.back() = 0.0;
   local.push_back(parts_.stop_signal.requested() ? 1.0 : 0.0);
   at::Tensor sums = at::tensor(local, at::kDouble);
-  parts_.mesh.world().all_reduce(sums, ReduceOp::kSum).wait();
+  world_.all_reduce(sums, ReduceOp::kSum).wait();
 
   const auto* sum = sums.const_data_ptr<double>();
-  const size_t buckets = parts_.buckets.size();
+  const size_t buckets = parts_.engine.buckets().size();
   const double scale = scaler_.scale();
   StepSums result;
   double squares = 0.0;
@@ -212,11 +181,10 @@ void Trainer::update(const StepMetrics& metrics) {
   update.grad.scale =
       clip_factor(metrics.grad_norm, config.training.clip_grad_norm) / scaler_.scale();
   if (config.training.clip_grad_value > 0.0) update.grad.limit = config.training.clip_grad_value;
-  apply_update(parts_.buckets, config.optimizer, update);
-  parts_.executor.parameters_changed();
+  parts_.engine.update(update);
   if (metrics.step > progress_.last_failed_step) progress_.failures_in_a_row = 0;
   if (scaler_.step_was_good())
-    parts_.console.line(fmt::format("step {}: loss scale {}", metrics.step, scaler_.scale()));
+    parts_.reporter.line(fmt::format("step {}: loss scale {}", metrics.step, scaler_.scale()));
 }
 
 Trainer::Verdict Trainer::not_finite(const StepSums& sums, const GlobalBatch& batch) {
@@ -227,7 +195,7 @@ Trainer::Verdict Trainer::not_finite(const StepSums& sums, const GlobalBatch& ba
     const double before = scaler_.scale();
     scaler_.step_overflowed();
     if (explained) {
-      parts_.console.line(
+      parts_.reporter.line(
           fmt::format("step {}: a gradient overflowed at loss scale {}, so no update was made; "
                       "loss scale {}",
                       step, before, scaler_.scale()));
@@ -235,8 +203,7 @@ Trainer::Verdict Trainer::not_finite(const StepSums& sums, const GlobalBatch& ba
     }
   }
 
-  const auto parameter =
-      first_nonfinite_gradient(parts_.buckets, parts_.manifest.tensors, parts_.mesh);
+  const auto parameter = parts_.engine.first_nonfinite_gradient();
   const std::string what = fmt::format(
       "step {}: loss {}, gradient norm {}: not finite, so no update was made; first bad gradient: "
       "{}; samples [{}]",
@@ -254,7 +221,7 @@ Trainer::Verdict Trainer::not_finite(const StepSums& sums, const GlobalBatch& ba
     roll_back(batch, what, parameter.value_or(""));
     return Verdict::kRolledBack;
   }
-  parts_.console.warn(what);
+  parts_.reporter.warn(what);
   return Verdict::kSkipped;
 }
 
@@ -269,9 +236,7 @@ void Trainer::roll_back(const GlobalBatch& batch, const std::string& what,
          "set checkpoint.every so that there is one, or on_nonfinite: skip",
          what);
   CheckpointReader reader(*folder);
-  load_states(parts_.buckets, parts_.manifest.states, reader);
-  if (parts_.moments) parts_.moments->release();
-  parts_.executor.parameters_changed();
+  parts_.engine.load(parts_.manifest.states, reader);
 
   Progress back = progress_of(reader.manifest());
   back.failures_in_a_row = progress_.failures_in_a_row;
@@ -281,91 +246,29 @@ void Trainer::roll_back(const GlobalBatch& batch, const std::string& what,
   add_range(back.skipped, batch.counters);
   write_rollback_record(
       folder->parent_path(), back,
-      order_of(parts_.manifest.seed, parts_.manifest.data, parts_.manifest.config),
-      parts_.mesh.world());
-  parts_.console.warn(
+      order_of(parts_.manifest.seed, parts_.manifest.data, parts_.manifest.config), world_);
+  parts_.reporter.warn(
       fmt::format("{}. Going back to {} and on without these samples", what, folder->string()));
-  if (parts_.metrics)
-    parts_.metrics->write(RollbackEvent{progress_.step + 1, back.step, batch.counters.begin,
-                                        batch.counters.end, parameter});
+  parts_.reporter.rolled_back(
+      {progress_.step + 1, back.step, batch.counters.begin, batch.counters.end, parameter});
   progress_ = std::move(back);
   if (progress_.loss_scale) scaler_.restore(*progress_.loss_scale);
-  meet_after_file_work(parts_.mesh.world());
+  meet_after_file_work(world_);
 }
 
 void Trainer::measure(StepMetrics& metrics, double seconds) {
   at::Tensor peak =
-      at::full({1}, static_cast<double>(peak_bytes(parts_.mesh.device())), at::kDouble);
-  parts_.mesh.world().all_reduce(peak, ReduceOp::kMax).wait();
-  seconds_per_step_ = seconds_per_step_ == 0.0 ? seconds : 0.9 * seconds_per_step_ + 0.1 * seconds;
+      at::full({1}, static_cast<double>(peak_bytes(parts_.engine.device())), at::kDouble);
+  world_.all_reduce(peak, ReduceOp::kMax).wait();
   metrics.tokens = progress_.tokens;
   metrics.step_ms = 1e3 * seconds;
   metrics.tokens_per_s = static_cast<double>(parts_.config.training.global_batch_size *
                                              parts_.train_data.positions_per_sample()) /
                          seconds;
   metrics.peak_memory = static_cast<int64_t>(peak.item<double>());
-  const TpTime& time = parts_.tp_time;
-  metrics.tp_ms = 1e3 * time.operations;
-  metrics.tp_hidden = time.hidden();
-  tp_time_.operations += time.operations;
-  tp_time_.waited += time.waited;
-}
-
-void Trainer::say_tp_time() {
-  if (tp_time_.operations == 0.0) return;
-  parts_.console.line(fmt::format(
-      "tensor parallelism: rank 0's layers communicated for {:.2f} s, {:.0f} % of it beside "
-      "computation (parallel.tp_overlap)",
-      tp_time_.operations, 100 * tp_time_.hidden()));
-}
-
-// Each sample counts once: in the rows of one data-parallel rank, and of the tp ranks, which hold
-// the same sums, in one's.
-std::optional<EvalMetrics> Trainer::evaluate() {
-  const auto& config = parts_.config;
-  const SampleSource& source = *parts_.valid_data;
-  const Sampler in_order(source.num_samples(), config.run.seed, /*shuffle=*/false);
-  const int64_t batch_size = config.training.global_batch_size;
-  EvalMetrics eval;
-  eval.step = progress_.step;
-  eval.samples = source.num_samples();
-  // As many batches as asked for, without overflow; the last may be smaller.
-  if (const auto& batches = config.eval.batches;
-      batches && *batches <= source.num_samples() / batch_size)
-    eval.samples = *batches * batch_size;
-  const BatchShape shape = batch_shape();
-  // The sum of the batches' mean losses, each times its targets, and what the model counts.
-  std::vector<double> sums(kMostScores, 0.0);
-  size_t scores = 0;
-  for (int64_t done = 0; done < eval.samples;) {
-    if (parts_.hooks.validation_batch) parts_.hooks.validation_batch(eval.step, done);
-    stop_ = stop_agreed();
-    if (stop_) return std::nullopt;
-    const int64_t size = std::min(batch_size, eval.samples - done);
-    const auto samples = in_order.global_batch(done, size);
-    const int64_t targets = counted_targets(source, samples);
-    const int64_t micro_batches = num_micro_batches(size, shape.micro_batch_size, shape.dp);
-    for (int64_t i = 0; i < micro_batches; ++i) {
-      const auto found =
-          parts_.executor.evaluate(load_micro_batch(source, samples, shape, i, std::nullopt));
-      scores = found.size();
-      sums[kLossSum] += found[kLossSum] * static_cast<double>(targets);
-      for (size_t k = 1; k < scores; ++k) sums[k] += found[k];
-    }
-    eval.targets += targets;
-    done += size;
-  }
-  if (parts_.mesh.tp_rank() != 0) std::fill(sums.begin(), sums.end(), 0.0);
-  at::Tensor sum = at::tensor(sums, at::kDouble);
-  parts_.mesh.world().all_reduce(sum, ReduceOp::kSum).wait();
-  const auto mean = [&](size_t score, int64_t count) {
-    return sum[static_cast<int64_t>(score)].item<double>() / static_cast<double>(count);
-  };
-  eval.loss = mean(kLossSum, eval.targets);
-  if (scores > kRightTargets) eval.accuracy = mean(kRightTargets, eval.targets);
-  if (scores > kRightSamples && config.data.kind == DataKind::kPairs)
-    eval.exact_match = mean(kRightSamples, eval.samples);
-  return eval;
+  tp_time_ = parts_.engine.take_tp_time();
+  metrics.tp_ms = 1e3 * tp_time_.operations;
+  metrics.tp_hidden = tp_time_.hidden();
 }
 
 void Trainer::save() {
@@ -373,33 +276,28 @@ void Trainer::save() {
   progress_.loss_scale = scaler_.enabled() ? std::optional(scaler_.state()) : std::nullopt;
   Manifest manifest = parts_.manifest;
   record_progress(progress_, manifest);
-  const Snapshot snapshot = take_snapshot(parts_.buckets, parts_.mesh, manifest.states);
+  const Snapshot snapshot = parts_.engine.snapshot(manifest.states);
   std::filesystem::path folder;
   {
-    const bool root = parts_.mesh.world().rank() == 0;
+    const bool root = world_.rank() == 0;
     const StopSignal::Uninterrupted whole(parts_.stop_signal, root);
-    if (parts_.metrics) parts_.metrics->sync();  // no line of a saved step may be missing
-    if (parts_.owed && owed_) parts_.owed->note(progress_.step);
+    parts_.reporter.sync();  // no line of a saved step may be missing
+    parts_.owed.note(progress_.step);
     folder = parts_.checkpoints.save(std::move(manifest), snapshot.pieces);
-    stop_ = stop_ || stop_agreed();  // one that came during the save needs no further step
+    // One that came during the save needs no further step.
+    stop_ = stop_ || stop_agreed(world_, parts_.stop_signal);
     if (stop_) parts_.stop_signal.ignore_from_now(root);
   }
-  if (parts_.moments) parts_.moments->release();
-  meet_after_file_work(parts_.mesh.world());
-  parts_.console.line(fmt::format("saved {} in {:.2f} s", folder.string(), seconds_since(start)));
-}
-
-BatchShape Trainer::batch_shape() const {
-  const bool fp64 = parts_.config.precision.params == ParamsDtype::kFp64;
-  return {parts_.config.training.micro_batch_size, parts_.mesh.dp(), parts_.mesh.dp_rank(),
-          fp64 ? at::kDouble : at::kFloat};
+  parts_.engine.release_moments();
+  meet_after_file_work(world_);
+  parts_.reporter.saved(folder, seconds_since(start));
 }
 
 // A stage's buckets follow each other, but for one that another stage lists first (a tied weight).
 std::vector<std::pair<std::string, double>> Trainer::stage_norms(const StepSums& sums) const {
   std::vector<std::pair<std::string, double>> norms;
   for (size_t i = 0; i < sums.bucket_squares.size(); ++i) {
-    const std::string& stage = parts_.bucket_stages[i];
+    const std::string& stage = parts_.engine.bucket_stages()[i];
     const auto known = std::find_if(norms.begin(), norms.end(),
                                     [&](const auto& norm) { return norm.first == stage; });
     auto& norm = known == norms.end() ? norms.emplace_back(stage, 0.0) : *known;

@@ -6,45 +6,31 @@
 #include <vector>
 
 #include "checkpoint/store/manager.h"
-#include "checkpoint/store/reader.h"
 #include "config/config.h"
 #include "data/sample_source.h"
 #include "optim/loss_scaler.h"
-#include "parallel/executor/step_executor.h"
-#include "parallel/fsdp/tp_gradient_sum.h"
-#include "parallel/tensor_parallel/tensor_parallel.h"
+#include "training/engine/engine.h"
 #include "training/loop/batches.h"
+#include "training/loop/hooks.h"
 #include "training/loop/owed_validation.h"
 #include "training/loop/progress.h"
 #include "training/loop/stop_signal.h"
-#include "training/output/console.h"
-#include "training/output/memory_report.h"
-#include "training/output/metrics.h"
-#include "training/output/step_times.h"
-#include "training/train.h"
+#include "training/loop/timetable.h"
+#include "training/output/reporter.h"
 
 namespace tessera {
 
-// The parts of a run that the loop drives; all outlive the trainer.
+// What the loop drives; all outlive the trainer.
 struct TrainerParts {
   const Config& config;
-  Mesh& mesh;
-  const std::vector<FlatBucket*>& buckets;
-  const std::vector<std::string>& bucket_stages;  // by bucket, the name of its (first) stage
-  StepExecutor& executor;
-  TpGradientSum& tp_gradients;
-  TpTime& tp_time;  // what the model's layers add to
+  Engine& engine;
   const SampleSource& train_data;
   const SampleSource* valid_data;  // null: no validation
   CheckpointManager& checkpoints;
   const Manifest& manifest;  // what every checkpoint of this run says, without its progress
-  Console& console;
-  MetricsFile* metrics;  // rank 0 alone
-  OwedValidation* owed;  // rank 0 alone
-  bool validation_owed;  // of the step that `progress` stands at
+  Reporter& reporter;
+  OwedValidation& owed;  // of the step that `progress` stands at
   const StopSignal& stop_signal;
-  MemoryReport& memory;
-  MomentStore* moments;  // null: they lie in ordinary memory
   const TrainHooks& hooks;
 };
 
@@ -88,25 +74,20 @@ class Trainer {
   Verdict not_finite(const StepSums& sums, const GlobalBatch& batch);
   void roll_back(const GlobalBatch& batch, const std::string& what, const std::string& parameter);
   void measure(StepMetrics& metrics, double seconds);
-  void say_tp_time();
-  bool validation_due() const;
-  // Of the step that is done; clears owed_ unless a wish to stop broke it off.
+  // Of the step that is done. Still owed afterwards if a wish to stop broke it off.
   void validate();
-  std::optional<EvalMetrics> evaluate();  // nullopt: broken off
-  bool stop_agreed();
   void save();
-  BatchShape batch_shape() const;
+  TrainOutcome outcome();
   std::vector<std::pair<std::string, double>> stage_norms(const StepSums& sums) const;
 
   TrainerParts parts_;
+  Communicator& world_;
+  const Timetable times_;
   Sampler sampler_;
   Progress progress_;
   LossScaler scaler_;
-  bool stop_ = false;              // agreed by all ranks
-  bool owed_ = false;              // the validation of the step that is done is still to be made
-  TpTime tp_time_;                 // of all steps
-  StepTimes times_;                // since the last line of the console
-  double seconds_per_step_ = 0.0;  // smoothed, for the time left
+  bool stop_ = false;  // agreed by all ranks
+  TpTime tp_time_;     // of the step that is done
 };
 
 }  // namespace tessera

@@ -8,7 +8,6 @@
 #include <cmath>
 #include <cstring>
 #include <fstream>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/files/files.h"
@@ -17,10 +16,12 @@
 namespace tessera {
 namespace {
 
+using nlohmann::ordered_json;
+
 // JSON has no NaN: what is not finite is written as a string.
-std::string number(double value) {
-  if (std::isnan(value)) return "\"nan\"";  // of either sign
-  return std::isfinite(value) ? fmt::format("{:.17g}", value) : fmt::format("\"{}\"", value);
+ordered_json number(double value) {
+  if (std::isnan(value)) return "nan";  // of either sign
+  return std::isfinite(value) ? ordered_json(value) : ordered_json(fmt::format("{}", value));
 }
 
 // What there is of a file of metrics, for steps up to a last one.
@@ -93,42 +94,43 @@ void MetricsFile::cut_back(int64_t last_step) {
 }
 
 void MetricsFile::write(const StepMetrics& m) {
-  std::string line = fmt::format(
-      R"({{"step": {}, "loss": {}, "grad_norm": {}, "lr": {}, "tokens": {}, "step_ms": {}, )"
-      R"("tokens_per_s": {}, "peak_memory_bytes": {})",
-      m.step, number(m.loss), number(m.grad_norm), number(m.lr), m.tokens, number(m.step_ms),
-      number(m.tokens_per_s), m.peak_memory);
-  if (m.tp_ms > 0.0)
-    line += fmt::format(R"(, "tp_ms": {}, "tp_hidden": {})", number(m.tp_ms), number(m.tp_hidden));
-  if (!m.updated) line += R"(, "skipped": true)";
-  if (m.loss_scale != 0.0) line += fmt::format(R"(, "loss_scale": {})", number(m.loss_scale));
-  if (!m.stage_norms.empty()) {
-    std::vector<std::string> norms;
-    for (const auto& [stage, norm] : m.stage_norms)
-      norms.push_back(fmt::format(R"("{}": {})", stage, number(norm)));
-    line += fmt::format(R"(, "stage_norms": {{{}}})", fmt::join(norms, ", "));
+  ordered_json line = {{"step", m.step},
+                       {"loss", number(m.loss)},
+                       {"grad_norm", number(m.grad_norm)},
+                       {"lr", number(m.lr)},
+                       {"tokens", m.tokens},
+                       {"step_ms", number(m.step_ms)},
+                       {"tokens_per_s", number(m.tokens_per_s)},
+                       {"peak_memory_bytes", m.peak_memory}};
+  if (m.tp_ms > 0.0) {
+    line["tp_ms"] = number(m.tp_ms);
+    line["tp_hidden"] = number(m.tp_hidden);
   }
-  if (!m.samples.empty()) line += fmt::format(R"(, "samples": [{}])", fmt::join(m.samples, ", "));
-  write_line(line + "}\n");
+  if (!m.updated) line["skipped"] = true;
+  if (m.loss_scale != 0.0) line["loss_scale"] = number(m.loss_scale);
+  for (const auto& [stage, norm] : m.stage_norms) line["stage_norms"][stage] = number(norm);
+  if (!m.samples.empty()) line["samples"] = m.samples;
+  write_line(line);
 }
 
 void MetricsFile::write(const EvalMetrics& m) {
-  std::string line =
-      fmt::format(R"({{"step": {}, "eval_loss": {}, "eval_tokens": {}, "eval_samples": {})", m.step,
-                  number(m.loss), m.targets, m.samples);
-  if (m.accuracy) line += fmt::format(R"(, "eval_accuracy": {})", number(*m.accuracy));
-  if (m.exact_match) line += fmt::format(R"(, "eval_exact_match": {})", number(*m.exact_match));
-  write_line(line + "}\n");
+  ordered_json line = {{"step", m.step},
+                       {"eval_loss", number(m.loss)},
+                       {"eval_tokens", m.targets},
+                       {"eval_samples", m.samples}};
+  if (m.accuracy) line["eval_accuracy"] = number(*m.accuracy);
+  if (m.exact_match) line["eval_exact_match"] = number(*m.exact_match);
+  write_line(line);
 }
 
 void MetricsFile::write(const RollbackEvent& e) {
   cut_back(e.back_to);
-  const std::string parameter = e.parameter.empty() ? "null" : '"' + e.parameter + '"';
-  write_line(fmt::format(R"({{"step": {}, "event": "rollback", "failed_step": {}, "back_to": {}, )"
-                         R"("skipped_samples": [{}, {}], "parameter": {}}})"
-                         "\n",
-                         e.back_to, e.failed_step, e.back_to, e.skipped_begin, e.skipped_end,
-                         parameter));
+  write_line({{"step", e.back_to},
+              {"event", "rollback"},
+              {"failed_step", e.failed_step},
+              {"back_to", e.back_to},
+              {"skipped_samples", {e.skipped_begin, e.skipped_end}},
+              {"parameter", e.parameter.empty() ? ordered_json() : ordered_json(e.parameter)}});
 }
 
 void MetricsFile::sync() {
@@ -136,7 +138,8 @@ void MetricsFile::sync() {
     fail("metrics", "cannot write {} to the disk: {}", path_.string(), reason_of(errno));
 }
 
-void MetricsFile::write_line(const std::string& line) {
+void MetricsFile::write_line(const ordered_json& json) {
+  const std::string line = json.dump() + '\n';
   if (std::fwrite(line.data(), 1, line.size(), file_.get()) != line.size() ||
       std::fflush(file_.get()) != 0)
     fail("metrics", "cannot write to {}: is the disk full?", path_.string());

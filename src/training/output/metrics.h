@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <utility>
@@ -49,8 +50,8 @@ struct EvalMetrics {
   std::optional<double> exact_match;  // part of the samples whose targets are all right
 };
 
-// RUN/metrics.jsonl, one JSON object a line, floats with 17 significant digits so that they can be
-// compared bit for bit. Written by rank 0.
+// RUN/metrics.jsonl, one JSON object a line, floats with as many digits as give back the same bits,
+// so that they can be compared bit for bit. Written by rank 0.
 class MetricsFile {
  public:
   // Keeps the lines of steps up to `resumed_step` of what is there and drops the rest, atomically.
@@ -73,7 +74,7 @@ class MetricsFile {
     void operator()(std::FILE* file) const { std::fclose(file); }
   };
   void cut_back(int64_t last_step);
-  void write_line(const std::string& line);
+  void write_line(const nlohmann::ordered_json& json);
 
   std::filesystem::path path_;
   std::function<void(const std::string&)> warn_;

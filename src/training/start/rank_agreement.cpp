@@ -36,26 +36,6 @@ std::string working_folder() {
   return error ? "unknown" : folder.string();
 }
 
-// Rank 0's text, on every rank.
-std::string text_of_rank_0(const std::string& own, Communicator& world) {
-  at::Tensor size = at::full({1}, static_cast<int64_t>(own.size()), at::kLong);
-  world.broadcast(size, 0).wait();
-  at::Tensor bytes = at::zeros({std::max<int64_t>(1, size.item<int64_t>())}, at::kByte);
-  if (world.rank() == 0) std::memcpy(bytes.mutable_data_ptr(), own.data(), own.size());
-  world.broadcast(bytes, 0).wait();
-  return {static_cast<const char*>(bytes.const_data_ptr()),
-          static_cast<size_t>(size.item<int64_t>())};
-}
-
-// Whether every rank has the same text; 8 bytes of each travel.
-bool same_on_all(const std::string& text, Communicator& world) {
-  const uint64_t digest = xxh3_64(text.data(), text.size());
-  at::Tensor own = at::full({1}, static_cast<int64_t>(digest), at::kLong);
-  at::Tensor all = at::empty({world.size()}, at::kLong);
-  world.all_gather(all, own).wait();
-  return (all == own).all().item<bool>();
-}
-
 std::string absolute_text(const std::filesystem::path& path) {
   if (path.empty()) return "";
   std::error_code error;
@@ -122,9 +102,9 @@ void check_same_on_all_ranks(const std::vector<Sight>& sights, Communicator& wor
     contents.push_back({sight.what, sight.identity});
     rows.push_back({sight.what, sight.identity, absolute_text(sight.path)});
   }
-  if (same_on_all(contents.dump(), world)) return;
+  if (same_on_all_ranks(world, contents.dump())) return;
   const json own = {{"host", host_name()}, {"sights", std::move(rows)}};
-  const json rank_0 = json::parse(text_of_rank_0(own.dump(), world));
+  const json rank_0 = json::parse(text_of_rank_0(world, own.dump()));
   for (const std::string& message :
        gather_messages(world, difference(sights, rank_0, world.rank())))
     if (!message.empty()) throw UserError(message);

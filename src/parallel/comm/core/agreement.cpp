@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/process/stop_requested.h"
+#include "base/xxh3.h"
 #include "parallel/comm/core/file_work.h"
 
 namespace tessera {
@@ -27,6 +28,24 @@ std::vector<std::string> gather_messages(Communicator& world, const std::string&
     messages.emplace_back(text + rank * longest,
                           static_cast<size_t>(lengths.data_ptr<int64_t>()[rank]));
   return messages;
+}
+
+std::string text_of_rank_0(Communicator& world, const std::string& own) {
+  at::Tensor size = at::full({1}, static_cast<int64_t>(own.size()), at::kLong);
+  world.broadcast(size, 0).wait();
+  at::Tensor bytes = at::zeros({std::max<int64_t>(1, size.item<int64_t>())}, at::kByte);
+  if (world.rank() == 0) std::memcpy(bytes.mutable_data_ptr(), own.data(), own.size());
+  world.broadcast(bytes, 0).wait();
+  return {static_cast<const char*>(bytes.const_data_ptr()),
+          static_cast<size_t>(size.item<int64_t>())};
+}
+
+bool same_on_all_ranks(Communicator& world, const std::string& text) {
+  const uint64_t digest = xxh3_64(text.data(), text.size());
+  at::Tensor own = at::full({1}, static_cast<int64_t>(digest), at::kLong);
+  at::Tensor all = at::empty({world.size()}, at::kLong);
+  world.all_gather(all, own).wait();
+  return (all == own).all().item<bool>();
 }
 
 std::vector<std::string> agree(Communicator& world, const std::function<std::string()>& work) {

@@ -11,6 +11,12 @@ namespace tessera {
 // Collective: every rank's message, in rank order, on every rank.
 std::vector<std::string> gather_messages(Communicator& world, const std::string& message);
 
+// Collective: rank 0's text, on every rank. Only rank 0 needs to have one.
+std::string text_of_rank_0(Communicator& world, const std::string& own);
+
+// Collective: whether every rank has the same text; 8 bytes of each travel.
+bool same_on_all_ranks(Communicator& world, const std::string& text);
+
 // Collective: runs `work` here and gives what it returned on every rank, in rank order. If it threw
 // on any rank, every rank throws the first such error (with its rank, and as UserError or
 // DamagedError if it was one), so that nobody waits for a rank that gave up. DamagedError only if

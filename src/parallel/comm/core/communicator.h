@@ -91,7 +91,10 @@ class Communicator {
   // out slice i <- rank i's in slice rank(); both [size * n], not overlapping.
   Work all_to_all(at::Tensor out, at::Tensor in);
 
-  // Point to point; a send matches the receiver's next recv from that rank.
+  // Point to point; a send matches the receiver's next recv from that rank. On CPU tensors a send
+  // is done when the receiver has taken the last byte, and until then nothing else of this
+  // communicator runs: two ranks that both start with a send to the other wait for ever (to the
+  // time-out). One of them receives first.
   Work send(at::Tensor tensor, int destination);
   Work recv(at::Tensor tensor, int source);
 

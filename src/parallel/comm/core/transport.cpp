@@ -37,4 +37,27 @@ void Watch::raise(const std::string& waiting_for) const {
                           file_work_ ? " (communication.file_timeout)" : "", waiting_for));
 }
 
+void CollectiveTransport::run(const Operation& op, const Watch& watch) {
+  if (op.kind == OperationKind::kBarrier) return barrier(op, watch);
+  if (op.count == 0) return;
+  switch (op.kind) {
+    case OperationKind::kAllGather:
+      return all_gather(op, watch);
+    case OperationKind::kReduceScatter:
+      return reduce_scatter(op, watch);
+    case OperationKind::kAllReduce:
+      return all_reduce(op, watch);
+    case OperationKind::kBroadcast:
+      return broadcast(op, watch);
+    case OperationKind::kAllToAll:
+      return all_to_all(op, watch);
+    case OperationKind::kSend:
+      return send(op, watch);
+    case OperationKind::kRecv:
+      return recv(op, watch);
+    case OperationKind::kBarrier:
+      return;
+  }
+}
+
 }  // namespace tessera

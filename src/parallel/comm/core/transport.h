@@ -54,4 +54,21 @@ class Transport {
   virtual void run(const Operation& op, const Watch& watch) = 0;
 };
 
+// A transport with a function for each kind of operation. None but the barrier is called with a
+// count of 0: that is nothing to do, on every rank alike.
+class CollectiveTransport : public Transport {
+ public:
+  void run(const Operation& op, const Watch& watch) final;
+
+ private:
+  virtual void all_gather(const Operation& op, const Watch& watch) = 0;
+  virtual void reduce_scatter(const Operation& op, const Watch& watch) = 0;
+  virtual void all_reduce(const Operation& op, const Watch& watch) = 0;
+  virtual void broadcast(const Operation& op, const Watch& watch) = 0;
+  virtual void all_to_all(const Operation& op, const Watch& watch) = 0;
+  virtual void send(const Operation& op, const Watch& watch) = 0;
+  virtual void recv(const Operation& op, const Watch& watch) = 0;
+  virtual void barrier(const Operation& op, const Watch& watch) = 0;
+};
+
 }  // namespace tessera

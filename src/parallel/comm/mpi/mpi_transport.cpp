@@ -96,31 +96,6 @@ MpiTransport::MpiTransport(MPI_Comm comm, int64_t message_bytes, std::shared_ptr
   MPI_Comm_size(comm_, &size_);
 }
 
-void MpiTransport::run(const Operation& op, const Watch& watch) {
-  if (op.kind == OperationKind::kBarrier) return barrier(op, watch);
-  if (op.count == 0) return;  // on every rank alike
-  const int64_t bytes = op.count * op.element_bytes;
-  switch (op.kind) {
-    case OperationKind::kAllGather:
-      return all_gather(op, watch);
-    case OperationKind::kReduceScatter:
-      return reduce_scatter(op, watch);
-    case OperationKind::kAllReduce:
-      return all_reduce(op, watch);
-    case OperationKind::kBroadcast:
-      return broadcast(op, watch);
-    case OperationKind::kAllToAll:
-      return all_to_all(op, watch);
-    case OperationKind::kSend:
-      return exchange({{const_cast<char*>(op.in_data), bytes, op.peer, false}}, kPointToPointTag,
-                      op, watch);
-    case OperationKind::kRecv:
-      return exchange({{op.out_data, bytes, op.peer, true}}, kPointToPointTag, op, watch);
-    case OperationKind::kBarrier:
-      return;
-  }
-}
-
 // Starts all messages and waits for them. Pieces of one message arrive in order, since MPI keeps
 // the order of messages with equal peer and tag.
 void MpiTransport::exchange(const std::vector<Message>& messages, int tag, const Operation& op,
@@ -267,6 +242,16 @@ void MpiTransport::all_to_all(const Operation& op, const Watch& watch) {
     messages.push_back({const_cast<char*>(op.in_data) + to * bytes, bytes, to, false});
   }
   exchange(messages, kCollectiveTag, op, watch);
+}
+
+void MpiTransport::send(const Operation& op, const Watch& watch) {
+  const int64_t bytes = op.count * op.element_bytes;
+  exchange({{const_cast<char*>(op.in_data), bytes, op.peer, false}}, kPointToPointTag, op, watch);
+}
+
+void MpiTransport::recv(const Operation& op, const Watch& watch) {
+  const int64_t bytes = op.count * op.element_bytes;
+  exchange({{op.out_data, bytes, op.peer, true}}, kPointToPointTag, op, watch);
 }
 
 // Dissemination (Hensgen, Finkel, Manber 1988): after round k each rank knows of 2^(k+1) arrivals.

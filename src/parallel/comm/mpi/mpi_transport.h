@@ -14,13 +14,11 @@ namespace tessera {
 // Blocking calls of several threads are many times slower than one (measured), cannot be timed out,
 // and cannot say which peer is missing. Sums run in rank order: an exchange of slices, then a local
 // sum.
-class MpiTransport final : public Transport {
+class MpiTransport final : public CollectiveTransport {
  public:
   // Messages above `message_bytes` are split: MPI counts are int.
   // `lease` keeps `comm` from being freed.
   MpiTransport(MPI_Comm comm, int64_t message_bytes, std::shared_ptr<void> lease);
-
-  void run(const Operation& op, const Watch& watch) override;
 
  private:
   struct Message {
@@ -33,12 +31,14 @@ class MpiTransport final : public Transport {
 
   void exchange(const std::vector<Message>& messages, int tag, const Operation& op,
                 const Watch& watch);
-  void all_gather(const Operation& op, const Watch& watch);
-  void reduce_scatter(const Operation& op, const Watch& watch);
-  void all_reduce(const Operation& op, const Watch& watch);
-  void broadcast(const Operation& op, const Watch& watch);
-  void all_to_all(const Operation& op, const Watch& watch);
-  void barrier(const Operation& op, const Watch& watch);
+  void all_gather(const Operation& op, const Watch& watch) override;
+  void reduce_scatter(const Operation& op, const Watch& watch) override;
+  void all_reduce(const Operation& op, const Watch& watch) override;
+  void broadcast(const Operation& op, const Watch& watch) override;
+  void all_to_all(const Operation& op, const Watch& watch) override;
+  void send(const Operation& op, const Watch& watch) override;
+  void recv(const Operation& op, const Watch& watch) override;
+  void barrier(const Operation& op, const Watch& watch) override;
 
   MPI_Comm comm_;
   int rank_ = 0;

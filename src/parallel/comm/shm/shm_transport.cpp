@@ -78,29 +78,6 @@ ShmTransport::ShmTransport(int rank, std::vector<std::byte*> segments, int64_t w
   }
 }
 
-void ShmTransport::run(const Operation& op, const Watch& watch) {
-  if (op.kind == OperationKind::kBarrier) return meet(watch);
-  if (op.count == 0) return;  // on every rank alike
-  switch (op.kind) {
-    case OperationKind::kAllGather:
-      return all_gather(op, watch);
-    case OperationKind::kReduceScatter:
-      return reduce_scatter(op, watch);
-    case OperationKind::kAllReduce:
-      return all_reduce(op, watch);
-    case OperationKind::kBroadcast:
-      return broadcast(op, watch);
-    case OperationKind::kAllToAll:
-      return all_to_all(op, watch);
-    case OperationKind::kSend:
-      return send(op, watch);
-    case OperationKind::kRecv:
-      return recv(op, watch);
-    case OperationKind::kBarrier:
-      return;
-  }
-}
-
 char* ShmTransport::slot(int rank) const {
   return segments_[rank].slots + (meetings_ & 1) * slot_bytes_;
 }

@@ -27,7 +27,7 @@ namespace tessera {
 // Waiting ranks sleep on a futex: cores are often oversubscribed, and a rank that spins takes the
 // core from the one it waits for. Sums run in rank order, so every rank gets the same bits.
 // (Shared-memory collectives as in Graham & Shipman 2008; the order and the sleep are ours.)
-class ShmTransport final : public Transport {
+class ShmTransport final : public CollectiveTransport {
  public:
   // `segments[r]` is rank r's segment of segment_bytes(size, window_bytes) bytes, aligned to 64;
   // `memory` keeps them mapped. window_bytes is for both slots together.
@@ -39,8 +39,6 @@ class ShmTransport final : public Transport {
   static int64_t control_bytes(int size);
   // Throws Error if a window of this size cannot hold one chunk.
   static void check_window(const std::string& group, int size, int64_t window_bytes);
-
-  void run(const Operation& op, const Watch& watch) override;
 
  private:
   struct Segment {
@@ -59,14 +57,15 @@ class ShmTransport final : public Transport {
   std::string missing() const;
   char* slot(int rank) const;  // where rank's part of the coming (before meet) chunk goes
 
-  void all_gather(const Operation& op, const Watch& watch);
-  void reduce_scatter(const Operation& op, const Watch& watch);
-  void all_reduce(const Operation& op, const Watch& watch);
+  void all_gather(const Operation& op, const Watch& watch) override;
+  void reduce_scatter(const Operation& op, const Watch& watch) override;
+  void all_reduce(const Operation& op, const Watch& watch) override;
   void all_reduce_at_once(const Operation& op, const Watch& watch);
-  void broadcast(const Operation& op, const Watch& watch);
-  void all_to_all(const Operation& op, const Watch& watch);
-  void send(const Operation& op, const Watch& watch);
-  void recv(const Operation& op, const Watch& watch);
+  void broadcast(const Operation& op, const Watch& watch) override;
+  void all_to_all(const Operation& op, const Watch& watch) override;
+  void send(const Operation& op, const Watch& watch) override;
+  void recv(const Operation& op, const Watch& watch) override;
+  void barrier(const Operation&, const Watch& watch) override { meet(watch); }
 
   int rank_;
   int size_;

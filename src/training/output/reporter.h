@@ -1,0 +1,55 @@
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "config/config.h"
+#include "parallel/tensor_parallel/tensor_parallel.h"
+#include "training/output/console.h"
+#include "training/output/memory_report.h"
+#include "training/output/metrics.h"
+#include "training/output/step_times.h"
+
+namespace tessera {
+
+// What a run tells while it trains: to a person on the console, to a program in metrics.jsonl. All
+// ranks have one; only rank 0's writes. It keeps what spans several steps: the times since the last
+// line, the time that is left, the communication of tensor parallelism.
+class Reporter {
+ public:
+  // All outlive it. `metrics`: of rank 0, else null. `memory` speaks after the second step.
+  Reporter(const Config& config, Console& console, MetricsFile* metrics, MemoryReport& memory);
+
+  // The column names of the lines that follow.
+  void begin() { console_.header(); }
+  // A step that is done, with a line on the console if `log`. Collective: what memory the ranks
+  // have is compared.
+  void step(const StepMetrics& metrics, const TpTime& tp_time, bool log);
+  // A validation's line in metrics.jsonl, on the disk when this returns; then its line for a
+  // person.
+  void write(const EvalMetrics& eval);
+  void say(const EvalMetrics& eval);
+  // Steps after event.back_to are taken back.
+  void rolled_back(const RollbackEvent& event);
+  void saved(const std::filesystem::path& folder, double seconds);
+  void line(const std::string& text) { console_.line(text); }
+  void warn(const std::string& text) { console_.warn(text); }
+  // Of the whole run, at its end.
+  void end();
+
+  // Returns when all lines of metrics.jsonl are on the disk.
+  void sync();
+
+ private:
+  const Config& config_;
+  Console& console_;
+  MetricsFile* metrics_;
+  MemoryReport& memory_;
+  StepTimes times_;                // since the last line
+  TpTime tp_time_;                 // of all steps
+  double seconds_per_step_ = 0.0;  // smoothed, for the time that is left
+};
+
+}  // namespace tessera
