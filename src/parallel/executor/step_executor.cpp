@@ -72,7 +72,8 @@ StepExecutor::StepExecutor(std::vector<Stage*> stages, std::vector<FlatBucket*> 
   needs_ = stage_needs(stages_, stage_buckets, options_);
   std::vector<BucketNeeds> bucket_needs;
   for (const FlatBucket* bucket : buckets_)
-    bucket_needs.push_back({bucket->gather_slot_bytes(), bucket->refreshes(),
+    bucket_needs.push_back({bucket->gather_slot_bytes(),
+                            bucket->placement().full_copy() == FullCopy::kKept,
                             bucket->trainable() ? bucket->gradient().slot_bytes() : 0});
   SlotPlans plans = plan_executor(bucket_needs, needs_, options_);
   train_plan_ = std::move(plans.train);

@@ -4,8 +4,8 @@
 
 #include <cstdint>
 
+#include "parallel/fsdp/bucket_placement.h"
 #include "parallel/fsdp/repointable_tensor.h"
-#include "parallel/fsdp/sharding_policy.h"
 #include "parallel/memory_ledger.h"
 #include "parallel/mesh.h"
 
@@ -35,22 +35,23 @@ struct MicroStep {
 // clang-format on
 class BucketGradient {
  public:
-  // numel: of the bucket; uses: how many stages read it.
-  BucketGradient(Mesh& mesh, const ShardingPolicy& policy, at::ScalarType params, int64_t numel,
-                 int uses);
+  // numel: of the bucket, whose placement says that it is trainable.
+  BucketGradient(Mesh& mesh, const BucketPlacement& placement, int64_t numel);
 
   // [numel], what the backward pass sees.
   const at::Tensor& view() const { return view_.tensor(); }
   // What the optimizer reads once the step's reductions are done: this rank's shard, at zero 0 all.
-  const at::Tensor& kept() const { return policy_.zero == 0 || offloaded_ ? kept_ : own_; }
-  bool offloaded() const { return offloaded_; }
+  const at::Tensor& kept() const {
+    return placement_.updates_everything() || offloaded() ? kept_ : own_;
+  }
+  bool offloaded() const { return placement_.gradient_place() == StatePlace::kPinnedHost; }
 
   int64_t slot_bytes() const;
   // Elements of the master's dtype that start_reduce() needs as staging.
   int64_t staging_numel() const;
   // Elements of the master's dtype that an offloaded shard needs on the device from start_reduce()
   // until advance() has returned false.
-  int64_t shard_slot_numel() const { return offloaded_ ? shard_ : 0; }
+  int64_t shard_slot_numel() const { return offloaded() ? shard_ : 0; }
   // Bytes that it needs besides to convert what travels.
   int64_t wire_bytes() const;
   void add_to(MemoryLedger& ledger) const;
@@ -70,19 +71,14 @@ class BucketGradient {
  private:
   enum class Phase { kIdle, kReduceScatter, kAllReduce, kAllGather };
 
-  bool per_use(bool single) const { return !full_ || (uses_ > 1 && single); }
   void add_up(const at::Tensor& to, const at::Tensor& from, bool first);
   void reduce_scatter(const at::Tensor& from, const at::Tensor& staging, const at::Tensor& wire);
   bool next_phase();
 
   Mesh& mesh_;
-  ShardingPolicy policy_;
-  at::ScalarType params_;
+  BucketPlacement placement_;
   int64_t numel_;
-  int uses_;
   int64_t shard_;    // elements of this rank's shard
-  bool full_;        // kept_ holds the whole bucket
-  bool offloaded_;   // kept_ is a shard in the host's memory
   bool direct_;      // the backward pass adds into kept_
   at::Tensor kept_;  // [numel] or [shard]
   at::Tensor own_;   // this rank's shard, on the device; undefined while it is offloaded

@@ -76,10 +76,10 @@ Copies over_dp_replicate(const std::vector<FlatBucket*>& buckets) {
 Copies over_dp_shard(const std::vector<FlatBucket*>& buckets) {
   Copies copies;
   for (const FlatBucket* bucket : buckets) {
-    if (!bucket->keeps_full_parameters()) continue;
+    if (bucket->placement().full_copy() == FullCopy::kGathered) continue;
     for (const Segment& segment : bucket->full_segments()) {
       copies.add(segment, bucket->full(), "full copy of the weights");
-      if (bucket->updates_everything()) copies.add_states(*bucket, segment);
+      if (bucket->placement().updates_everything()) copies.add_states(*bucket, segment);
     }
   }
   return copies;

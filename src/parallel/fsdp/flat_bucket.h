@@ -3,17 +3,16 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "parallel/fsdp/bucket_gradient.h"
 #include "parallel/fsdp/bucket_layout.h"
+#include "parallel/fsdp/bucket_placement.h"
 #include "parallel/fsdp/moment_store.h"
 #include "parallel/fsdp/offload_store.h"
 #include "parallel/fsdp/repointable_tensor.h"
-#include "parallel/fsdp/sharding_policy.h"
 #include "parallel/mesh.h"
 #include "parallel/parameter.h"
 
@@ -26,6 +25,10 @@ struct BucketOptions {
   int uses = 1;                     // stages that read it
   MomentStore* moments = nullptr;   // policy.moments_on_disk: where; outlives the bucket
   OffloadStore* offload = nullptr;  // policy.offload_optimizer: the same
+
+  BucketPlacement placement(const MeshShape& mesh) const {
+    return {policy, mesh, {params, trainable, uses}};
+  }
 };
 
 // The states of a bucket as its update reads and writes them, on the device, as long as this lives.
@@ -52,13 +55,15 @@ struct BucketUpdate {
 // clang-format on
 class FlatBucket {
  public:
-  // Sets the value and grad of the packs and their parameters, which outlive the bucket.
+  // Sets the value and grad of the packs and their parameters, which outlive the bucket. Error if
+  // the policy puts states into a store that `options` do not have, or the other way round.
   FlatBucket(std::string name, std::vector<ParameterPack*> packs, Mesh& mesh,
              const BucketOptions& options);
 
   const std::string& name() const { return name_; }
   const Device& device() const { return mesh_.device(); }
-  bool trainable() const { return options_.trainable; }
+  const BucketPlacement& placement() const { return placement_; }
+  bool trainable() const { return placement_.trainable(); }
   int64_t numel() const { return layout_.numel; }
   int64_t shard_numel() const { return numel() / mesh_.dp_shard(); }
   // This rank's own slice: counted in norms, written to checkpoints.
@@ -66,13 +71,10 @@ class FlatBucket {
   // What this rank's optimizer updates and a checkpoint fills: the same, at zero 0 everything.
   const std::vector<Segment>& update_segments() const { return update_segments_; }
 
-  // zero 0 to 2: the full copy as stages read it, fresh after a forward pass, and where each
-  // parameter lies in it.
-  bool keeps_full_parameters() const { return options_.policy.keeps_full_parameters(); }
+  // The full copy as stages read it, and where each parameter lies in it. It is there between steps
+  // unless it is FullCopy::kGathered, and fresh after a forward pass.
   const at::Tensor& full() const { return full_.tensor(); }
   std::vector<Segment> full_segments() const { return layout_.segments(0, numel(), 0); }
-  // zero 0: master() and grad() hold the whole bucket.
-  bool updates_everything() const { return options_.policy.zero == 0; }
 
   // In the master's dtype (fp32, fp64 throughout a run in fp64).
   const at::Tensor& master() const { return master_; }
@@ -84,14 +86,12 @@ class FlatBucket {
   // Before master() and moments() are read or written outside of an update: offloaded ones hold
   // then what the last update wrote. The host waits for that.
   void settle() {
-    if (options_.offload) options_.offload->release();
+    if (offload_) offload_->release();
   }
   void add_to(MemoryLedger& ledger) const;
 
   // Bytes of the slot that a gather needs; 0: none.
   int64_t gather_slot_bytes() const;
-  // Whether a gather refreshes the full copy after each change of the master.
-  bool refreshes() const { return !resident_ && options_.policy.keeps_full_parameters(); }
   // The master has changed: the next start_gather() of a full copy does something.
   void mark_changed() { changed_ = true; }
 
@@ -111,16 +111,21 @@ class FlatBucket {
 
  private:
   void allocate();
-  void allocate_trained(int64_t held, const std::function<at::Tensor(at::ScalarType)>& state);
+  at::Tensor zero_state(at::ScalarType dtype) const;
+  int64_t updated_numel() const {
+    return placement_.updates_everything() ? numel() : shard_numel();
+  }
+  void allocate_moments();
   void bind_parameters();
   void take_values(const Parameter& part);
   void copy_master(const at::Tensor& to);
 
   std::string name_;
   Mesh& mesh_;
-  BucketOptions options_;
+  BucketPlacement placement_;
+  MomentStore* moment_store_;  // null: the moments lie elsewhere
+  OffloadStore* offload_;      // null: the master lies on the device
   BucketLayout layout_;
-  bool resident_;
   bool changed_ = true;
   std::vector<Segment> segments_, update_segments_;
   RepointableTensor full_;

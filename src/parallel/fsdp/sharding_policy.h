@@ -37,7 +37,6 @@ struct ShardingPolicy {
   bool offload_optimizer = false;
   bool offload_gradients = false;
 
-  bool keeps_full_parameters() const { return zero <= 2; }
   bool keeps_full_gradients() const { return zero <= 1 || !reduce_per_micro_batch; }
 };
 
