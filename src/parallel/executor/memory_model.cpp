@@ -58,6 +58,7 @@ class BucketModel {
     if (placement_.full_copy() == FullCopy::kGathered) needs.gather_bytes = copy;
     needs.refreshes = placement_.full_copy() == FullCopy::kKept;
     if (placement_.trainable() && !placement_.adds_directly()) needs.grad_bytes = copy;
+    if (shard_slot() > 0) needs.shard_operations = placement_.reduce_operations();
     return needs;
   }
 
@@ -134,7 +135,7 @@ MemoryLedger predict_memory(const ChainSize& chain, const MeshShape& mesh,
       shard_slots[i] = std::max(shard_slots[i], model.shard_slot());
     }
   }
-  ledger.add(MemoryClass::kStaging, sum(staging) + sum(wire) + 2 * sum(shard_slots));
+  ledger.add(MemoryClass::kStaging, sum(staging) + sum(wire) + kShardSlotSets * sum(shard_slots));
   if (policy.offload_optimizer)
     ledger.add(MemoryClass::kStaging, 2 * update_buffer + converted_master);
   if (options.poison_released) ledger.add(MemoryClass::kPoison, largest_gather);

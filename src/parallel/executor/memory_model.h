@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "parallel/executor/bucket_set.h"
-#include "parallel/executor/step_executor.h"
+#include "parallel/executor/executor_plan.h"
 #include "parallel/memory_ledger.h"
 #include "parallel/mesh_shape.h"
 

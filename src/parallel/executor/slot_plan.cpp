@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "base/error.h"
+
 namespace tessera {
 namespace {
 
@@ -49,6 +51,33 @@ std::vector<Turn> order_of_turns(int stages, bool training) {
   return turns;
 }
 
+void check_shard_slots(const std::vector<Turn>& turns, const std::vector<BucketNeeds>& buckets) {
+  for (size_t i = 0; i < buckets.size(); ++i)
+    if (buckets[i].shard_operations > kShardSlotSets)
+      fail("executor",
+           "the reduction of bucket {}'s offloaded gradient takes {} operations, one a turn, but "
+           "the memory for its shard is used again after {} turns; make kShardSlotSets as large",
+           i, buckets[i].shard_operations, kShardSlotSets);
+  const auto first =
+      std::find_if(turns.begin(), turns.end(), [](const Turn& t) { return t.backward; });
+  if (!std::all_of(first, turns.end(), [](const Turn& t) { return t.backward; }))
+    fail("executor",
+         "a turn without a backward lies between two with one; the shards of offloaded gradients "
+         "take turns by number, which assumes that reductions go on in every turn between");
+}
+
+BackwardTurns backward_turns(const std::vector<Turn>& turns, const std::vector<StageNeeds>& stages,
+                             int bucket) {
+  BackwardTurns found;
+  for (int t = 0; t < static_cast<int>(turns.size()); ++t) {
+    const std::vector<int>& read = stages[turns[t].stage].buckets;
+    if (!turns[t].backward || std::find(read.begin(), read.end(), bucket) == read.end()) continue;
+    if (found.first < 0) found.first = t;
+    found.last = t;
+  }
+  return found;
+}
+
 }  // namespace
 
 SlotPlan plan_slots(const std::vector<BucketNeeds>& buckets, const std::vector<StageNeeds>& stages,
@@ -56,6 +85,9 @@ SlotPlan plan_slots(const std::vector<BucketNeeds>& buckets, const std::vector<S
   const int count = static_cast<int>(stages.size());
   SlotPlan plan;
   plan.turns = order_of_turns(count, options.training);
+  check_shard_slots(plan.turns, buckets);
+  for (int bucket = 0; bucket < static_cast<int>(buckets.size()); ++bucket)
+    plan.backward.push_back(backward_turns(plan.turns, stages, bucket));
   std::vector<int64_t> gather_bytes, grad_bytes;
   for (const BucketNeeds& bucket : buckets) {
     gather_bytes.push_back(bucket.gather_bytes);

@@ -22,6 +22,13 @@ struct Hold {
   int slot = -1;   // none: the bucket has memory of its own that a gather refreshes
 };
 
+// The turns of a bucket's first and last backward in a micro-batch; -1: it has none. They differ
+// where several stages use it (tied weights).
+struct BackwardTurns {
+  int first = -1;
+  int last = -1;
+};
+
 // Which memory each gathered bucket and each gradient occupies at each turn. Everything is known
 // before the first step: the order of turns is fixed, so slots are given out once by a linear scan
 // (Poletto & Sarkar 1999, as register allocators do), and nothing is allocated while training.
@@ -31,6 +38,7 @@ struct SlotPlan {
   std::vector<Hold> grads;
   std::vector<int64_t> gather_slot_bytes;
   std::vector<int64_t> grad_slot_bytes;
+  std::vector<BackwardTurns> backward;  // by bucket
 };
 
 struct SlotPlanOptions {
@@ -53,8 +61,18 @@ struct BucketNeeds {
   int64_t gather_bytes = 0;  // of the slot that its gather needs; 0: none
   bool refreshes = false;    // no slot, but a gather before the first use after an update
   int64_t grad_bytes = 0;    // of the slot that its gradient needs; 0: none
+  // Of an offloaded gradient: the operations that its reduction takes, one after another. 0: it is
+  // not offloaded.
+  int shard_operations = 0;
 };
 
+// How many sets of device memory there are for the shards of offloaded gradients. The backward of
+// turn t uses set t % kShardSlotSets, from the start of its reduction to the end of it.
+inline constexpr int kShardSlotSets = 2;
+
+// Error if the reduction of an offloaded gradient could still run when its set is used again: the
+// executor starts a reduction's first operation in a backward turn and the next one in each turn
+// after it.
 SlotPlan plan_slots(const std::vector<BucketNeeds>& buckets, const std::vector<StageNeeds>& stages,
                     const SlotPlanOptions& options);
 

@@ -64,25 +64,24 @@ void BucketGradient::begin(void* slot, bool first) {
   view_.tensor().zero_();
 }
 
-bool BucketGradient::start_reduce(bool first, bool last, bool single, const at::Tensor& staging,
-                                  const at::Tensor& wire, const at::Tensor& shard_slot) {
+bool BucketGradient::start_reduce(const ReduceStep& step, const ReduceBuffers& buffers) {
   begun_ = false;
   if (offloaded()) {
-    own_ = shard_slot.narrow(0, 0, shard_);
-    if (!first) own_.copy_(kept_, /*non_blocking=*/true);
+    own_ = buffers.shard_slot.narrow(0, 0, shard_);
+    if (!step.first) own_.copy_(kept_, /*non_blocking=*/true);
   }
-  first_ = first;
-  last_ = last;
+  first_ = step.first;
+  last_ = step.last;
   phase_ = Phase::kReduceScatter;
-  if (placement_.reduces_each_use(single)) {
+  if (placement_.reduces_each_use(step.single)) {
     if (direct_) return false;  // a group of one: the sum is there
-    reduce_scatter(view(), staging, wire);
+    reduce_scatter(view(), buffers);
     return true;
   }
-  if (!direct_) add_up(kept_, view(), first);
-  if (!last) return false;
+  if (!direct_) add_up(kept_, view(), first_);
+  if (!last_) return false;
   first_ = true;  // what the reduce-scatter brings is everything
-  reduce_scatter(kept_, own_, wire);
+  reduce_scatter(kept_, buffers);
   return true;
 }
 
@@ -93,17 +92,16 @@ void BucketGradient::add_up(const at::Tensor& to, const at::Tensor& from, bool f
     kernels::add_into(to, from);
 }
 
-void BucketGradient::reduce_scatter(const at::Tensor& from, const at::Tensor& staging,
-                                    const at::Tensor& wire) {
+void BucketGradient::reduce_scatter(const at::Tensor& from, const ReduceBuffers& buffers) {
   at::Tensor sent = from;
-  arriving_ = first_ ? own_ : staging.narrow(0, 0, shard_);
+  arriving_ = first_ ? own_ : buffers.staging.narrow(0, 0, shard_);
   if (placement_.reduce() != GradReduce::kWide) {
     if (sent.scalar_type() != at::kBFloat16) {
-      sent = part_of(wire, 0, numel_, at::kBFloat16);
+      sent = part_of(buffers.wire, 0, numel_, at::kBFloat16);
       kernels::convert(sent, from);
     }
     if (placement_.reduce() == GradReduce::kBf16)
-      arriving_ = part_of(wire, bytes_of(numel_, at::kBFloat16), shard_, at::kBFloat16);
+      arriving_ = part_of(buffers.wire, bytes_of(numel_, at::kBFloat16), shard_, at::kBFloat16);
   }
   work_ = mesh_.reduce_group().reduce_scatter(arriving_, sent);
 }

@@ -17,6 +17,20 @@ struct MicroStep {
   bool last = true;   // the last: afterwards they are complete
 };
 
+// What a backward pass brings to the gradient of one bucket, which has one of them for each use.
+struct ReduceStep {
+  bool first = true;   // nothing of this step is in the kept gradient yet
+  bool last = true;    // nothing more comes in this step
+  bool single = true;  // the step has one micro-batch
+};
+
+// Memory of the device that a reduction works in; may be larger than what is asked for.
+struct ReduceBuffers {
+  at::Tensor staging;     // [staging_numel()] of the master's dtype, until the first advance()
+  at::Tensor wire;        // [wire_bytes()] bytes, until the first advance()
+  at::Tensor shard_slot;  // [shard_slot_numel()] of the master's dtype, until advance() is false
+};
+
 // clang-format off
 // The gradient of one bucket: what the backward pass adds into, what stays over the micro-batches
 // of a step, and the way from one to the other over ranks.
@@ -47,21 +61,18 @@ class BucketGradient {
   bool offloaded() const { return placement_.gradient_place() == StatePlace::kPinnedHost; }
 
   int64_t slot_bytes() const;
-  // Elements of the master's dtype that start_reduce() needs as staging.
+  // What start_reduce() needs as ReduceBuffers: for what arrives beside the kept gradient, in
+  // elements of the master's dtype; to convert what travels, in bytes; for an offloaded shard while
+  // it is added to, in elements of the master's dtype.
   int64_t staging_numel() const;
-  // Elements of the master's dtype that an offloaded shard needs on the device from start_reduce()
-  // until advance() has returned false.
-  int64_t shard_slot_numel() const { return offloaded() ? shard_ : 0; }
-  // Bytes that it needs besides to convert what travels.
   int64_t wire_bytes() const;
+  int64_t shard_slot_numel() const { return offloaded() ? shard_ : 0; }
   void add_to(MemoryLedger& ledger) const;
 
   // Before a backward pass. first: nothing of this step is in the gradient yet.
   void begin(void* slot, bool first);
-  // After it. last: nothing more comes in this step; single: the step has one micro-batch. False
-  // if no operation was started. advance() follows in any case.
-  bool start_reduce(bool first, bool last, bool single, const at::Tensor& staging,
-                    const at::Tensor& wire, const at::Tensor& shard_slot);
+  // After it. False if no operation was started. advance() follows in any case.
+  bool start_reduce(const ReduceStep& step, const ReduceBuffers& buffers);
   // Waits for the operation on its way and starts the next one; false when none is left. After the
   // first call the slot is free.
   bool advance();
@@ -72,7 +83,7 @@ class BucketGradient {
   enum class Phase { kIdle, kReduceScatter, kAllReduce, kAllGather };
 
   void add_up(const at::Tensor& to, const at::Tensor& from, bool first);
-  void reduce_scatter(const at::Tensor& from, const at::Tensor& staging, const at::Tensor& wire);
+  void reduce_scatter(const at::Tensor& from, const ReduceBuffers& buffers);
   bool next_phase();
 
   Mesh& mesh_;
