@@ -9,6 +9,7 @@
 #include "cli/config_arguments.h"
 #include "cli/config_check.h"
 #include "config/document.h"
+#include "config/save.h"
 
 namespace tessera {
 namespace {

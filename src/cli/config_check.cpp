@@ -8,6 +8,8 @@
 #include "base/text/error_text.h"
 #include "checkpoint/format/manifest.h"
 #include "checkpoint/store/run_folder.h"
+#include "config/load.h"
+#include "config/rules/check.h"
 #include "training/engine/run_memory.h"
 #include "training/output/memory_report.h"
 #include "training/start/model_record.h"

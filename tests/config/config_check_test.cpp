@@ -4,6 +4,8 @@
 
 #include <cmath>
 
+#include "config/load.h"
+#include "config/rules/check.h"
 #include "config/rules/check_device.h"
 #include "config_text.h"
 #include "parallel/device/cuda_support.h"

@@ -6,6 +6,9 @@
 
 #include "base/error.h"
 #include "config/document.h"
+#include "config/load.h"
+#include "config/rules/check.h"
+#include "config/save.h"
 #include "config_text.h"
 #include "support/folders.h"
 

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "config/load.h"
+#include "config/rules/check.h"
 #include "config_text.h"
 
 namespace tessera {

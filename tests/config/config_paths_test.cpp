@@ -6,6 +6,8 @@
 
 #include "base/fields/field.h"
 #include "config/keys/fields.h"
+#include "config/rules/resume.h"
+#include "config/save.h"
 #include "config_text.h"
 
 namespace tessera {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "base/text/nearest.h"
+#include "config/save.h"
 #include "config_text.h"
 
 namespace tessera {

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include "config/rules/check.h"
+#include "config/rules/resume.h"
+#include "config/save.h"
 #include "config_text.h"
 #include "support/error_of.h"
 

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "config/save.h"
 #include "config_text.h"
 
 namespace tessera {

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include "config/load.h"
+#include "config/rules/check.h"
+#include "config/save.h"
 #include "config_text.h"
 
 namespace tessera {

@@ -11,6 +11,8 @@
 #include "base/files/files.h"
 #include "checkpoint/huggingface/consolidate.h"
 #include "models/registry.h"
+#include "safetensors/reader.h"
+#include "safetensors/writer.h"
 #include "support/convert_model.h"
 #include "support/error_of.h"
 #include "support/golden_models.h"

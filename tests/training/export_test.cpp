@@ -8,6 +8,8 @@
 #include "base/text/json_text.h"
 #include "data/pack.h"
 #include "models/stage_chain.h"
+#include "safetensors/reader.h"
+#include "safetensors/writer.h"
 #include "support/convert_model.h"
 #include "support/folders.h"
 #include "support/golden_models.h"

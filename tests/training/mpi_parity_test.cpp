@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 
+#include "config/save.h"
 #include "support/folders.h"
 #include "training/tiny_run.h"
 

@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "base/error.h"
+#include "config/save.h"
 #include "support/error_of.h"
 #include "support/folders.h"
 #include "training/tiny_run.h"

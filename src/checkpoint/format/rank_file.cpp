@@ -7,6 +7,8 @@
 
 #include "base/error.h"
 #include "base/text/json_text.h"
+#include "safetensors/format.h"
+#include "safetensors/reader.h"
 
 namespace tessera {
 namespace {

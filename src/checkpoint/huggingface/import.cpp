@@ -14,6 +14,7 @@
 #include "checkpoint/huggingface/hf_names.h"
 #include "checkpoint/huggingface/hugging_face.h"
 #include "checkpoint/store/whole_folder.h"
+#include "safetensors/format.h"
 
 namespace tessera {
 namespace {

@@ -6,6 +6,7 @@
 
 #include "checkpoint/format/manifest.h"
 #include "config/config.h"
+#include "config/rules/resume.h"
 #include "training/output/console.h"
 #include "training/start/run_record.h"
 
