@@ -12,6 +12,7 @@
 #include "base/process/omp_num_threads.h"
 #include "base/process/stop_requested.h"
 #include "base/version.h"
+#include "config/keys/with_keys.h"
 #include "config/rules/check.h"
 #include "config/save.h"
 #include "kernels/cpu_target.h"
@@ -19,6 +20,7 @@
 #include "optim/parameter_groups.h"
 #include "parallel/comm/core/agreement.h"
 #include "parallel/comm/core/file_work.h"
+#include "parallel/comm/core/file_work_limit.h"
 #include "parallel/executor/bucket_set.h"
 #include "parallel/executor/memory_model.h"
 #include "parallel/fsdp/initialize.h"
@@ -189,7 +191,9 @@ TrainOutcome run(const Config& requested, std::unique_ptr<Communicator> world,
   start_threads(config.run.threads, *world);
   check_same_on_all_ranks(sights_of(config), *world);
   const MeshShape shape = resolve_mesh(config, world->size());
-  Mesh mesh(shape, std::move(world), config.parallel.allow_tp_across_nodes);
+  Mesh mesh = with_keys<UserError>("parallel.tp, parallel.allow_tp_across_nodes: true", [&] {
+    return Mesh(shape, std::move(world), config.parallel.allow_tp_across_nodes);
+  });
   const bool root = mesh.world().rank() == 0;
   const Data data = open_same_data(config, mesh.world());
   agree_on_stop(mesh.world(), stop_signal);
@@ -225,7 +229,7 @@ TrainOutcome run(const Config& requested, std::unique_ptr<Communicator> world,
   std::vector<ParameterTable*> tables;
   for (Stage* stage : stages) tables.push_back(&stage->table());
   resolve_groups(config.optimizer.groups, tables);
-  resolve_keep_fp32(config.precision.keep_fp32, tables);
+  resolve_keep_fp32("precision.keep_fp32", config.precision.keep_fp32, tables);
   Manifest manifest = manifest_of(config, shape, stages, fingerprints, start.record);
   auto reader = open_start(start, manifest);
   manifest.model = model_record(reader ? reader->manifest().model : nlohmann::json(), config.model,
@@ -239,9 +243,11 @@ TrainOutcome run(const Config& requested, std::unique_ptr<Communicator> world,
   out_of_memory.expect(mesh.world().rank(), mesh.device(), memory_needs);
   std::unique_ptr<MomentFile> moments;
   if (policy.moments_on_disk) {
-    moments = std::make_unique<MomentFile>(config.memory.offload_dir,
-                                           moment_store_bytes(plan, shape.dp_shard));
-    if (!moments->warning().empty()) console.warn(moments->warning());
+    moments = with_keys<UserError>("memory.offload_dir", [&] {
+      return std::make_unique<MomentFile>(config.memory.offload_dir,
+                                          moment_store_bytes(plan, shape.dp_shard));
+    });
+    if (!moments->warning().empty()) console.warn("memory.offload_dir: " + moments->warning());
   }
   const BucketSet bucket_set = make_buckets(plan, mesh, moments.get());
   const auto buckets = bucket_set.pointers();
@@ -283,6 +289,14 @@ TrainOutcome run(const Config& requested, std::unique_ptr<Communicator> world,
   return outcome;
 }
 
+// An error of communication, with the key that sets the limit which it says was passed.
+std::string add_file_timeout_key(const std::string& text) {
+  constexpr std::string_view kKey = " (communication.file_timeout)";
+  const bool passed = text.find(kFileWorkLimit) != std::string::npos;
+  const bool named = text.find(kKey) != std::string::npos;  // by the rank that it comes from
+  return passed && !named ? fmt::format("{}{}", text, kKey) : text;
+}
+
 }  // namespace
 
 TrainOutcome train(const Config& config, std::unique_ptr<Communicator> world,
@@ -298,6 +312,10 @@ TrainOutcome train(const Config& config, std::unique_ptr<Communicator> world,
     return TrainOutcome::kStoppedAfterSave;
   } catch (const c10::OutOfMemoryError& error) {
     out_of_memory.explain(error);
+  } catch (const Error& error) {
+    const std::string text = add_file_timeout_key(error.what());
+    if (text == error.what()) throw;
+    throw Error(text);
   }
 }
 

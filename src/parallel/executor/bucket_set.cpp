@@ -29,10 +29,10 @@ void check_pack(const ParameterPack& pack, const std::map<const Parameter*, int>
                 first.spec.name, first.spec.trainable ? "trained" : "frozen", part->spec.name,
                 part->spec.trainable ? "trained" : "frozen");
     if (part->spec.keep_fp32 != first.spec.keep_fp32)
-      fail_user("parameter",
-                "only one of {} and {} is kept in fp32; one matrix product serves both, so name "
-                "both or neither in precision.keep_fp32",
-                first.spec.name, part->spec.name);
+      fail("parameter",
+           "only one of {} and {} is kept in fp32; one matrix product serves both, so keep both or "
+           "neither",
+           first.spec.name, part->spec.name);
     if (pack.parts.size() > 1 && borrowers.contains(part))
       fail("parameter", "{} is part of a pack and cannot be borrowed", part->spec.name);
   }

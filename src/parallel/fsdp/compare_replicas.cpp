@@ -6,7 +6,6 @@
 #include <map>
 #include <string>
 
-#include "base/error.h"
 #include "base/xxh3.h"
 
 namespace tessera {
@@ -39,12 +38,11 @@ class Copies {
     for (int64_t i = 0; i < count; ++i)
       for (int rank = 1; rank < group.size(); ++rank)
         if (hashes[rank * count + i] != hashes[i])
-          fail("replicas",
-               "step {}: {} differs over {} between ranks {} and {}; these ranks must hold it bit "
-               "for bit alike. It is a fault of the program or of a machine; lower "
-               "debug.compare_replicas_every to find the first step, and go on from a checkpoint "
-               "before it",
-               step, names_[static_cast<size_t>(i)], axis, world_rank(0), world_rank(rank));
+          throw ReplicasDiffer(fmt::format(
+              "[replicas] step {}: {} differs over {} between ranks {} and {}; these ranks must "
+              "hold it bit for bit alike. It is a fault of the program or of a machine; compare "
+              "more often to find the first step, and go on from a checkpoint before it",
+              step, names_[static_cast<size_t>(i)], axis, world_rank(0), world_rank(rank)));
   }
 
  private:

@@ -25,8 +25,8 @@ int open_unnamed(const std::filesystem::path& folder, std::string& path) {
   const int file = mkostemp(path.data(), O_CLOEXEC);
   if (file < 0)
     fail_user("moments",
-              "memory.offload_dir: no file can be made in {}: {}; name an existing folder on a "
-              "local disk that this user can write to",
+              "no file can be made in {}: {}; name an existing folder on a local disk that this "
+              "user can write to",
               folder.string(), reason_of(errno));
   if (unlink(path.c_str()) == 0) path.clear();
   return file;
@@ -54,11 +54,10 @@ int reserve(int file, int64_t bytes) {
 MomentFile::MomentFile(const std::filesystem::path& folder, int64_t bytes)
     : folder_(folder.string()), bytes_(bucket_bytes(bytes)) {
   if (bytes <= 0)
-    fail_user(
-        "moments",
-        "memory.offload_dir: {}; there are no moments to put there, since the optimizer keeps "
-        "none; leave it out",
-        folder_);
+    fail_user("moments",
+              "there are no moments to put in {}, since the optimizer keeps none; leave the folder "
+              "out",
+              folder_);
   file_ = open_unnamed(folder, name_);
   try {
     struct statfs system {};
@@ -68,26 +67,25 @@ MomentFile::MomentFile(const std::filesystem::path& folder, int64_t bytes)
     if (known && (system.f_type == TMPFS_MAGIC || system.f_type == RAMFS_MAGIC))
       fail_user(
           "moments",
-          "memory.offload_dir: {} lies in memory (tmpfs), so moments there would take as much "
-          "of it as without; name a folder on a disk, or leave memory.offload_dir out",
+          "{} lies in memory (tmpfs), so moments there would take as much of it as without; name a "
+          "folder on a disk, or leave the folder out",
           folder_);
     const int64_t free = static_cast<int64_t>(system.f_bavail) * system.f_bsize;
     const int error = known && bytes_ > free ? ENOSPC : reserve(file_, bytes_);
     if (error == ENOSPC)
       fail_user("moments",
-                "memory.offload_dir: this rank needs {} bytes in {}, where {} are free (other "
+                "this rank needs {} bytes in {}, where {} are free (other "
                 "ranks of the node take theirs there too); free some, name another disk, or use "
                 "more ranks",
                 bytes_, folder_, free);
     if (error != 0)
-      fail_user("moments",
-                "memory.offload_dir: {} bytes cannot be reserved in {}: {}; name another disk",
-                bytes_, folder_, reason_of(error));
+      fail_user("moments", "{} bytes cannot be reserved in {}: {}; name another disk", bytes_,
+                folder_, reason_of(error));
     void* memory =
         mmap(nullptr, static_cast<size_t>(bytes_), PROT_READ | PROT_WRITE, MAP_SHARED, file_, 0);
     if (memory == MAP_FAILED && is_unsupported(errno)) {
       warning_ = fmt::format(
-          "memory.offload_dir: the file system of {} cannot map files ({}): the moments stay in "
+          "the file system of {} cannot map files ({}): the moments stay in "
           "memory, {} bytes on each rank",
           folder_, reason_of(errno), bytes_);
       close_file();

@@ -59,7 +59,7 @@ MemoryForecast forecast_memory(const Config& config, const MeshShape& mesh) {
     tables.push_back(&stage->table());
   }
   resolve_groups(config.optimizer.groups, tables);
-  resolve_keep_fp32(config.precision.keep_fp32, tables);
+  resolve_keep_fp32("precision.keep_fp32", config.precision.keep_fp32, tables);
   const BucketPlan plan = plan_buckets(stages, policy_of(config));
   stand_in(plan);
   MemoryForecast forecast{memory_case(config, mesh, stages, plan), {}};

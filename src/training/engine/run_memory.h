@@ -5,7 +5,7 @@
 
 #include "base/fields/rule_report.h"
 #include "config/config.h"
-#include "parallel/executor/memory_advice.h"
+#include "training/engine/memory_advice.h"
 
 namespace tessera {
 

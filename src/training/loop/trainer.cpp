@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "config/keys/with_keys.h"
 #include "models/scores.h"
 #include "optim/grad_norm.h"
 #include "optim/lr_schedule.h"
@@ -135,7 +136,9 @@ std::optional<StepMetrics> Trainer::train_step() {
   if (parts_.hooks.gradients_ready)
     parts_.hooks.gradients_ready(progress_.step + 1, parts_.mesh, parts_.buckets);
   if (is_due(progress_.step + 1, config.debug.compare_replicas_every))
-    compare_replicas(parts_.buckets, parts_.mesh, progress_.step + 1);
+    with_keys<ReplicasDiffer>("debug.compare_replicas_every", [&] {
+      compare_replicas(parts_.buckets, parts_.mesh, progress_.step + 1);
+    });
   const StepSums sums = sum_over_ranks(own_loss);
 
   StepMetrics metrics;
