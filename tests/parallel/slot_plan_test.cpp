@@ -157,22 +157,29 @@ TEST(SlotPlan, KnowsTheFirstAndLastBackwardOfEachBucket) {
     EXPECT_EQ(none.last, -1);
 }
 
+std::string error_of(const std::vector<Turn>& turns, const std::vector<BucketNeeds>& buckets) {
+  try {
+    check_shard_slots(turns, buckets);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
 // The memory of an offloaded gradient's shard is used again after kShardSlotSets turns.
 TEST(SlotPlan, RefusesReductionsThatOutlastTheirShardMemory) {
   std::vector<BucketNeeds> buckets = gathered({1, 1, 1});
+  const std::vector<Turn> turns = plan_slots(buckets, own_buckets(3), {}).turns;
+  const std::vector<Turn> gap = {{2, true, true}, {0, true, false}, {1, false, true}};
+  EXPECT_EQ(error_of(gap, buckets), "");  // nothing is offloaded
   buckets[1].shard_operations = kShardSlotSets;
-  EXPECT_NO_THROW(plan_slots(buckets, own_buckets(3), {}));
+  EXPECT_EQ(error_of(turns, buckets), "");
+  EXPECT_NE(error_of(gap, buckets).find("a turn without a backward"), std::string::npos);
   buckets[1].shard_operations = kShardSlotSets + 1;
-  try {
-    plan_slots(buckets, own_buckets(3), {});
-    FAIL() << "no error";
-  } catch (const Error& error) {
-    EXPECT_NE(std::string(error.what())
-                  .find("the reduction of bucket 1's offloaded gradient takes "
-                        "3 operations"),
-              std::string::npos)
-        << error.what();
-  }
+  EXPECT_NE(error_of(turns, buckets)
+                .find("the reduction of bucket 1's offloaded gradient takes 3 operations"),
+            std::string::npos);
+  EXPECT_THROW(plan_slots(buckets, own_buckets(3), {}), Error);
 }
 
 }  // namespace

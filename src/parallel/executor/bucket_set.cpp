@@ -8,7 +8,7 @@
 namespace tessera {
 namespace {
 
-// What the packs of one bucket have in common.
+// What the packs of one bucket have in common; packs that differ in any of it need other buckets.
 struct Kind {
   const Parameter* borrowed = nullptr;
   bool trainable = true;

@@ -15,14 +15,15 @@ namespace tessera {
 struct ExecutorOptions {
   int prefetch = 1;         // stages gathered ahead, in both directions
   int keep_gathered = 1;    // the last stages that stay gathered from forward to backward
-  int recompute_every = 0;  // of every k-th stage no graph is kept: its forward runs again in
-                            // backward; 0: of none
+  int recompute_every = 0;  // every k-th stage keeps no graph: its forward runs again in backward;
+                            // 0: none
   bool overlap = true;  // debug: false waits for every operation at once; the numbers are the same
   bool poison_released = false;  // debug: released parameters read as NaN
-  // The dtypes in which a stage gets and passes on floating-point values; none: as they come.
+  // The dtypes to which a stage's floating-point inputs and outputs are converted; none: as they
+  // are.
   std::optional<at::ScalarType> inputs;
   std::optional<at::ScalarType> outputs;
-  // Told everything that happens, in order, a line each: for tests.
+  // For tests: called for each gather, wait, compute, reduce and release, in order.
   std::function<void(const std::string&)> trace;
 };
 
@@ -35,8 +36,8 @@ std::vector<StageNeeds> stage_needs(const std::vector<Stage*>& stages,
                                     const std::vector<std::vector<int>>& of_stage,
                                     const ExecutorOptions& options);
 
-// The slots of training and of evaluation, which share one ring: the latter's gather_slot_bytes are
-// what is allocated.
+// The plans of a training step and of an evaluation. They share one ring of gather slots:
+// eval.gather_slot_bytes, which is made from those of `train`, is what is allocated.
 struct SlotPlans {
   SlotPlan train;
   SlotPlan eval;

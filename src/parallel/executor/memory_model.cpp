@@ -34,18 +34,18 @@ class BucketModel {
                placement_.moments() * moment_bytes());
   }
 
-  // What an update of an offloaded bucket takes on the device.
+  // Bytes on the device for the states of an offloaded bucket while it is updated.
   int64_t update_buffer() const {
     if (!placement_.trainable()) return 0;
     return OffloadStore::padded_bytes(master_bytes()) +
            placement_.moments() * OffloadStore::padded_bytes(moment_bytes()) +
            OffloadStore::padded_bytes(shard_slot());
   }
-  // Its master on the way to a copy of another dtype.
+  // Bytes on the device for an offloaded master that is converted to another dtype.
   int64_t converted_master() const {
     return placement_.params() == placement_.wide() ? 0 : master_bytes();
   }
-  // An offloaded gradient while it is reduced.
+  // Bytes on the device for an offloaded gradient while it is reduced.
   int64_t shard_slot() const {
     const bool offloaded =
         placement_.trainable() && placement_.gradient_place() == StatePlace::kPinnedHost;
@@ -62,12 +62,13 @@ class BucketModel {
     return needs;
   }
 
-  // What arrives for a gradient that is there already.
+  // Bytes for a reduction that arrives beside the kept gradient, to be added to it.
   int64_t staging() const {
     const bool needed = placement_.trainable() && placement_.adds_reductions();
     return needed ? bytes_of(shard_, placement_.wide()) : 0;
   }
 
+  // Bytes for a reduction in bf16: the gradient as it is sent, and the shard as it arrives.
   int64_t wire() const {
     if (!placement_.trainable() || placement_.reduce() == GradReduce::kWide) return 0;
     return bytes_of(numel_ + shard_, at::kBFloat16);
@@ -122,7 +123,7 @@ MemoryLedger predict_memory(const ChainSize& chain, const MeshShape& mesh,
   const SlotPlans plans = plan_executor(needs, chain.stages, options);
   ledger.add(MemoryClass::kGatherRing, sum(plans.eval.gather_slot_bytes));
   ledger.add(MemoryClass::kReduceRing, sum(plans.train.grad_slot_bytes));
-  // Buffers number i serve the i-th bucket of whichever stage is being reduced.
+  // A stage reduces all its buckets at once. Buffer i serves the i-th bucket of every stage.
   std::vector<int64_t> staging, wire, shard_slots;
   for (const StageNeeds& stage : chain.stages) {
     staging.resize(std::max(staging.size(), stage.buckets.size()));

@@ -51,21 +51,6 @@ std::vector<Turn> order_of_turns(int stages, bool training) {
   return turns;
 }
 
-void check_shard_slots(const std::vector<Turn>& turns, const std::vector<BucketNeeds>& buckets) {
-  for (size_t i = 0; i < buckets.size(); ++i)
-    if (buckets[i].shard_operations > kShardSlotSets)
-      fail("executor",
-           "the reduction of bucket {}'s offloaded gradient takes {} operations, one a turn, but "
-           "the memory for its shard is used again after {} turns; make kShardSlotSets as large",
-           i, buckets[i].shard_operations, kShardSlotSets);
-  const auto first =
-      std::find_if(turns.begin(), turns.end(), [](const Turn& t) { return t.backward; });
-  if (!std::all_of(first, turns.end(), [](const Turn& t) { return t.backward; }))
-    fail("executor",
-         "a turn without a backward lies between two with one; the shards of offloaded gradients "
-         "take turns by number, which assumes that reductions go on in every turn between");
-}
-
 BackwardTurns backward_turns(const std::vector<Turn>& turns, const std::vector<StageNeeds>& stages,
                              int bucket) {
   BackwardTurns found;
@@ -79,6 +64,27 @@ BackwardTurns backward_turns(const std::vector<Turn>& turns, const std::vector<S
 }
 
 }  // namespace
+
+void check_shard_slots(const std::vector<Turn>& turns, const std::vector<BucketNeeds>& buckets) {
+  bool offloads = false;
+  for (size_t i = 0; i < buckets.size(); ++i) {
+    offloads |= buckets[i].shard_operations > 0;
+    if (buckets[i].shard_operations > kShardSlotSets)
+      fail("executor",
+           "the reduction of bucket {}'s offloaded gradient takes {} operations, one a turn, but "
+           "the memory for its shard is used again after {} turns; make kShardSlotSets as large",
+           i, buckets[i].shard_operations, kShardSlotSets);
+  }
+  const auto backward = [](const Turn& turn) { return turn.backward; };
+  const auto first = std::find_if(turns.begin(), turns.end(), backward);
+  const auto last = std::find_if(turns.rbegin(), turns.rend(), backward).base();
+  if (offloads && first < last && !std::all_of(first, last, backward))
+    fail("executor",
+         "a turn without a backward lies between two with one; the memory for the shards of "
+         "offloaded gradients is used again after {} turns, which assumes that reductions go on in "
+         "each of them",
+         kShardSlotSets);
+}
 
 SlotPlan plan_slots(const std::vector<BucketNeeds>& buckets, const std::vector<StageNeeds>& stages,
                     const SlotPlanOptions& options) {
@@ -105,7 +111,7 @@ SlotPlan plan_slots(const std::vector<BucketNeeds>& buckets, const std::vector<S
       int& index = open[bucket];
       if (reads && (needs.gather_bytes > 0 || (needs.refreshes && index < 0))) {
         const int start = std::max(0, t - options.prefetch);
-        // Releasing what the prefetch would gather again at once: keep it instead.
+        // If its next gather would start in the turn after its release, it stays.
         if (index >= 0 && (kept || plan.gathers[index].last_turn + 1 >= start)) {
           plan.gathers[index].last_turn = t;
         } else {

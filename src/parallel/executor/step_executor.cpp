@@ -100,7 +100,8 @@ at::Tensor StepExecutor::make_poison() const {
   return device_.empty({largest}, at::kByte).fill_(std::numeric_limits<uint8_t>::max());
 }
 
-// What is freed now may be given out again by LibTorch's allocator, which knows `compute` alone.
+// LibTorch's allocator gives out freed memory again at once, as far as it knows: it knows only of
+// the work on `compute`. So nothing may be left on the other two streams.
 StepExecutor::~StepExecutor() {
   for (const BucketState& state : buckets_) state.bucket->abandon();
   try {
@@ -130,7 +131,7 @@ at::Tensor StepExecutor::forward_backward(const MicroBatch& host_batch, MicroSte
     const auto [stage, forward, backward] = plan.turns[t];
     start_gathers(plan, t, next_gather);
     finish_gathers(stage);
-    // The last stage's own functions may add weight gradients during its forward already.
+    // Before the forward, since the loss of the last stage makes its gradients there already.
     if (backward) begin_grads(t, step);
     if (forward) forward_turn(stage, batch);
     if (forward && backward) {
@@ -139,7 +140,7 @@ at::Tensor StepExecutor::forward_backward(const MicroBatch& host_batch, MicroSte
     }
     if (backward) {
       backward_turn(stage, batch, grads);
-      // The reductions before these ran beside this turn's computation.
+      // First the reductions that were started a turn ago: they ran beside this turn's computation.
       advance_reduces();
       start_reduces(t, step);
     }
@@ -325,7 +326,7 @@ void StepExecutor::advance_reduces() {
   });
 }
 
-// What comes next on `compute` finds the gradients as the reductions leave them.
+// Afterwards all reductions are over, for whatever comes next on `compute`.
 void StepExecutor::finish_reduces() {
   while (!reducing_.empty()) advance_reduces();
   reduces_done_.record(reduce_);

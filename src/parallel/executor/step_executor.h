@@ -14,9 +14,11 @@
 
 namespace tessera {
 
-// Drives a chain of stages by an explicit schedule: no module hooks, so the order of gathers,
-// computes and reduces is plain code and the same on every rank by construction. The stages of ZeRO
-// are policies of the buckets; at zero 3:
+// Runs micro-batches through a chain of stages, forward and backward, and moves parameters and
+// gradients between ranks beside the computation. The schedule is a list of turns that is made
+// before the first step and followed by plain code, without module hooks, so the order of gathers,
+// computes and reduces is the same on every rank by construction. The stages of ZeRO are policies
+// of the buckets, not schedules; at zero 3, what runs at the same time:
 //
 //   turn        fwd 0      fwd 1      ...   fwd+bwd n-1     bwd n-2        ...  bwd 0
 //   gather      1          2                (kept)          n-3
@@ -24,33 +26,38 @@ namespace tessera {
 //   reduce                                                  grads of n-1        grads of 1
 //
 // Invariants
-// - A stage's parameters are usable exactly during the turns of its holds (SlotPlan).
-// - Gathers and reduces run on communicators of their own, both beside the computation, and both
-//   are waited for before their memory is used again. On a GPU each of the three is a stream, and
-//   the waits are the events that device/stream.h draws; the host waits for none of them.
-// - Inputs of a stage are detached leaves; backward runs stage by stage and passes only the outputs
-//   that have a gradient.
+// - A gathered bucket's parameters can be read in the turns of its holds (SlotPlan) and no others.
+// - Gathers and reduces each have a communicator of their own, and memory is used again only when
+//   the operation that used it before has been waited for. On a GPU compute, gather and reduce are
+//   streams, which wait for each other by the events that device/stream.h draws; the host waits for
+//   none of them.
+// - Each stage has an autograd graph of its own. Its inputs are detached leaves; their gradients
+//   start the backward of the stage before, as those of its outputs. Outputs without one are left
+//   out.
+// - Slots and buffers are allocated by the constructor; no pass adds any.
 class StepExecutor {
  public:
-  // stage_buckets[i]: indices into `buckets` of what stages[i] reads. All outlive the executor.
+  // stage_buckets[i]: indices into `buckets` of what stages[i] reads. Stages and buckets outlive
+  // the executor. Error if the schedule does not fit the memory for reductions (plan_slots()).
   StepExecutor(const std::vector<Stage*>& stages, const std::vector<FlatBucket*>& buckets,
                const std::vector<std::vector<int>>& stage_buckets, ExecutorOptions options);
-  // If an operation is on its way (an error unwinds), the world is aborted: its memory goes now.
+  // An operation is still on its way if an error unwinds the stack. The memory that it uses goes
+  // now, so the world is aborted first.
   ~StepExecutor();
   StepExecutor(const StepExecutor&) = delete;
   StepExecutor& operator=(const StepExecutor&) = delete;
 
-  // One micro-batch, which lies on the host, forward and backward. After the last micro-batch of a
-  // step the buckets' grad is the sum over all of them and over all data-parallel ranks. Returns
-  // this rank's loss sum, fp64
-  // [] on the device: reading it there and then would make the host wait.
+  // One micro-batch, which lies on the host, forward and backward. Collective over all ranks. After
+  // the last micro-batch of a step grad() of the buckets is the sum over all of them and over all
+  // data-parallel ranks. Returns this rank's loss sum, fp64 [], on the device: to read it at once
+  // would make the host wait for the whole pass.
   at::Tensor forward_backward(const MicroBatch& batch, MicroStep step);
 
-  // One micro-batch forward alone. Returns the scalars of the last stage: this rank's loss sum,
-  // and what the model counts besides.
+  // One micro-batch, which lies on the host, forward alone. Collective over all ranks. Returns the
+  // scalars of the last stage: this rank's loss sum, and what the model counts besides.
   std::vector<double> evaluate(const MicroBatch& batch);
 
-  // The masters of the trainable buckets have changed.
+  // The optimizer has changed the masters of the trainable buckets: full copies are out of date.
   void parameters_changed();
 
   // What this executor and its buckets have allocated.
@@ -73,7 +80,8 @@ class StepExecutor {
     at::Tensor memory;
     Event free;  // recorded behind its last reader
   };
-  // A reduction on its way; slot -1: none is to be freed.
+  // A reduction on its way. slot: of the gradient ring, freed when its first operation is done; -1:
+  // it has none, or none any more.
   struct Reduce {
     FlatBucket* bucket;
     int slot;
@@ -106,9 +114,9 @@ class StepExecutor {
   ExecutorOptions options_;
   Device device_;
   Stream compute_, gather_, reduce_;
-  // `compute` has come to the start of a pass; to the end of a stage's backward.
-  Event started_, filled_;
-  Event reduces_done_;
+  Event started_;       // on `compute`: the start of a pass
+  Event filled_;        // on `compute`: the end of a stage's backward
+  Event reduces_done_;  // on `reduce`: the end of a step's reductions so far
   std::vector<StageState> stages_;
   std::vector<BucketState> buckets_;
   SlotPlans plans_;

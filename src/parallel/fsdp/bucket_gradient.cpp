@@ -11,7 +11,7 @@ int64_t bytes_of(int64_t numel, at::ScalarType dtype) {
   return numel * static_cast<int64_t>(c10::elementSize(dtype));
 }
 
-// `numel` elements at the start of a byte buffer.
+// `numel` elements of a byte buffer, from byte `offset` on.
 at::Tensor part_of(const at::Tensor& bytes, int64_t offset, int64_t numel, at::ScalarType dtype) {
   return bytes.narrow(0, offset, bytes_of(numel, dtype)).view(dtype);
 }
@@ -74,13 +74,13 @@ bool BucketGradient::start_reduce(const ReduceStep& step, const ReduceBuffers& b
   last_ = step.last;
   phase_ = Phase::kReduceScatter;
   if (placement_.reduces_each_use(step.single)) {
-    if (direct_) return false;  // a group of one: the sum is there
+    if (direct_) return false;  // there is one shard: the backward pass has made the sum
     reduce_scatter(view(), buffers);
     return true;
   }
   if (!direct_) add_up(kept_, view(), first_);
   if (!last_) return false;
-  first_ = true;  // what the reduce-scatter brings is everything
+  first_ = true;  // the reduce-scatter brings the whole step's sum: nothing is to be added to it
   reduce_scatter(kept_, buffers);
   return true;
 }
@@ -116,7 +116,7 @@ bool BucketGradient::next_phase() {
     if (arriving_.defined() && arriving_.data_ptr() != own_.data_ptr())
       add_up(own_, arriving_, first_);
     arriving_ = at::Tensor();
-    // A bucket of several uses may be in its next backward pass already.
+    // Not if the next backward pass of a bucket with several uses has pointed it at another slot.
     if (!direct_ && !begun_) view_.release(nullptr);
     if (last_ && placement_.reduces_over_replicas()) {
       phase_ = Phase::kAllReduce;

@@ -17,7 +17,8 @@ struct MicroStep {
   bool last = true;   // the last: afterwards they are complete
 };
 
-// What a backward pass brings to the gradient of one bucket, which has one of them for each use.
+// What one backward pass brings to the gradient of a bucket. A micro-batch has one for each stage
+// that uses the bucket.
 struct ReduceStep {
   bool first = true;   // nothing of this step is in the kept gradient yet
   bool last = true;    // nothing more comes in this step
@@ -40,8 +41,8 @@ struct ReduceBuffers {
 //   the way              reduce-scatter over dp_shard -> all-reduce of the shard over dp_replicate
 //                        -> at zero 0 all-gather over dp_shard
 //
-// An offloaded shard (ShardingPolicy) is kept in the host's memory: it comes to the device when the
-// next reduction is added to it, and goes back after that.
+// An offloaded shard (ShardingPolicy) is kept in the host's memory: each reduction copies it to the
+// device, adds to it there and copies it back.
 //
 // A bucket that several stages use is reduced once for each use, in every stage of ZeRO alike, so
 // that all give the same bits; only where gradients are kept in full over several micro-batches are
@@ -52,14 +53,16 @@ class BucketGradient {
   // numel: of the bucket, whose placement says that it is trainable.
   BucketGradient(Mesh& mesh, const BucketPlacement& placement, int64_t numel);
 
-  // [numel], what the backward pass sees.
+  // [numel] of the params dtype: what the backward pass adds into, from begin() to start_reduce().
   const at::Tensor& view() const { return view_.tensor(); }
-  // What the optimizer reads once the step's reductions are done: this rank's shard, at zero 0 all.
+  // What the optimizer reads once the step's reductions are done, in the master's dtype: this
+  // rank's shard [shard_numel], at zero 0 all [numel].
   const at::Tensor& kept() const {
     return placement_.updates_everything() || offloaded() ? kept_ : own_;
   }
   bool offloaded() const { return placement_.gradient_place() == StatePlace::kPinnedHost; }
 
+  // Bytes of the ring slot that begin() needs; 0: the backward pass adds into the kept gradient.
   int64_t slot_bytes() const;
   // What start_reduce() needs as ReduceBuffers: for what arrives beside the kept gradient, in
   // elements of the master's dtype; to convert what travels, in bytes; for an offloaded shard while
@@ -69,14 +72,18 @@ class BucketGradient {
   int64_t shard_slot_numel() const { return offloaded() ? shard_ : 0; }
   void add_to(MemoryLedger& ledger) const;
 
-  // Before a backward pass. first: nothing of this step is in the gradient yet.
+  // Before a backward pass: view() starts at zero, or where the kept gradient stands. `slot`:
+  // slot_bytes() bytes of the device, or null. first: as in ReduceStep.
   void begin(void* slot, bool first);
-  // After it. False if no operation was started. advance() follows in any case.
+  // After it: the gradient goes on its way, behind what the current stream holds. Collective over
+  // dp_shard. False if no operation was needed now. advance() follows in any case, until it is
+  // false, and before the next start_reduce().
   bool start_reduce(const ReduceStep& step, const ReduceBuffers& buffers);
-  // Waits for the operation on its way and starts the next one; false when none is left. After the
-  // first call the slot is free.
+  // Orders the current stream (on the CPU: the host) after the operation on its way and starts the
+  // next one; false when none is left. After the first call the slot is free, as far as that stream
+  // has come. Throws what went wrong in the operation.
   bool advance();
-  // Error path: blocks until nothing touches this rank's memory, which an abort must end.
+  // For FlatBucket::abandon(): the operation on its way.
   Work& work() { return work_; }
 
  private:

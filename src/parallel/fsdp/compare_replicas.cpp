@@ -11,7 +11,8 @@
 namespace tessera {
 namespace {
 
-// What this rank has in common with the others of one axis, in the same order on each.
+// Names and hashes of what this rank must hold alike with the other ranks of one axis, in the same
+// order on each of them.
 class Copies {
  public:
   void add(const Segment& segment, const at::Tensor& state, const char* what) {
@@ -50,8 +51,8 @@ class Copies {
   std::vector<int64_t> hashes_;
 };
 
-// By how many ranks of a tp group hold the same part. The most come first: what all compare is said
-// before some of them have an error of their own.
+// By the number of ranks of a tp group that hold the same part, largest first: a difference that
+// all of tp can see is reported before a few ranks stop for one that only they can see.
 using CopiesByCount = std::map<int, Copies, std::greater<>>;
 
 CopiesByCount over_tp(const std::vector<FlatBucket*>& buckets, int tp) {

@@ -8,7 +8,8 @@
 namespace tessera {
 namespace {
 
-// A view of `flat` as a leaf that autograd sees as a tensor of its own.
+// Elements of `flat` from `offset` on, in this shape. detach() makes it a leaf: autograd sees no
+// view, but a tensor of its own.
 at::Tensor view_of(const at::Tensor& flat, int64_t offset, const std::vector<int64_t>& shape) {
   int64_t numel = 1;
   for (int64_t s : shape) numel *= s;
@@ -50,7 +51,7 @@ FlatBucket::FlatBucket(std::string name, std::vector<ParameterPack*> packs, Mesh
   bind_parameters();
 }
 
-// Of what an update reads and writes: zeros where the policy keeps the master.
+// A new state of zeros, as large as what this rank updates, in the memory that the policy chose.
 at::Tensor FlatBucket::zero_state(at::ScalarType dtype) const {
   return offload_ ? device().zeros_pinned({updated_numel()}, dtype)
                   : device().zeros({updated_numel()}, dtype);
@@ -106,7 +107,8 @@ void FlatBucket::bind_parameters() {
       }
       part->value.set_requires_grad(trainable());
       if (trainable()) {
-        // Code that leaves weight gradients to autograd finds the slot as .grad and adds into it.
+        // Our layers add into Parameter::grad themselves; for modules autograd adds into .grad, so
+        // both are the same memory.
         part->grad = view_of(gradient_->view(), offset, part->box.shape);
         part->value.mutable_grad() = part->grad;
       }
@@ -115,7 +117,7 @@ void FlatBucket::bind_parameters() {
   }
 }
 
-// What a module's own constructor has drawn.
+// The master starts from the values that a module's own constructor has drawn.
 void FlatBucket::take_values(const Parameter& part) {
   at::NoGradGuard no_grad;
   const at::Tensor values = part.module_tensor.detach().reshape({-1});

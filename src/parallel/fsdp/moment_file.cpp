@@ -18,8 +18,9 @@
 namespace tessera {
 namespace {
 
-// A file without a name; where names of open files cannot be removed, `path` is that name, to be
-// removed at the end, else empty.
+// Opens a new file and removes its name at once, so that nothing is left behind, whatever ends the
+// process. Where names of open files cannot be removed, `path` becomes the name, to be removed at
+// the end; else it becomes empty.
 int open_unnamed(const std::filesystem::path& folder, std::string& path) {
   path = folder / "tessera-moments-XXXXXX";
   const int file = mkostemp(path.data(), O_CLOEXEC);
@@ -32,9 +33,9 @@ int open_unnamed(const std::filesystem::path& folder, std::string& path) {
   return file;
 }
 
-// 0, or why `bytes` bytes of the file cannot be reserved. Where the file system has no call for
-// that, they are written: a page that has no place on the disk would end the process when it is
-// touched.
+// Reserves `bytes` bytes of the disk for the file; returns 0 or an errno. Without that the process
+// would be killed when it touches a page of the mapping for which the disk has no room. Where the
+// file system has no call for it, zeros are written.
 int reserve(int file, int64_t bytes) {
   const int error = posix_fallocate(file, 0, bytes);
   if (!is_unsupported(error) || error == 0) return error;
@@ -150,14 +151,16 @@ void MomentFile::read_ahead(const Region& region) const {
   madvise(memory_ + region.offset, static_cast<size_t>(region.bytes), MADV_WILLNEED);
 }
 
-// Write-back starts, and the pages leave this process; the kernel still has them.
+// Starts the write-back and takes the pages from this process; the kernel keeps them until
+// forget().
 void MomentFile::leave(const Region& region) noexcept {
   if (file_ < 0) return;
   write_back(region, SYNC_FILE_RANGE_WRITE);
   madvise(memory_ + region.offset, static_cast<size_t>(region.bytes), MADV_DONTNEED);
 }
 
-// Where the file system has no such call, the kernel writes when it sees fit.
+// Where the file system has no such call, the kernel writes back when it sees fit, which is no
+// error.
 void MomentFile::write_back(const Region& region, unsigned flags) noexcept {
   if (sync_file_range(file_, region.offset, region.bytes, flags) == 0) return;
   if (error_ == 0 && !is_unsupported(errno) && errno != ESPIPE) error_ = errno;
