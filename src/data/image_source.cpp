@@ -132,8 +132,9 @@ void ImageSource::read_image(int64_t sample, std::span<std::byte> out) const {
 MicroBatch ImageSource::load(std::span<const SampleSlot> rows, const LoadOptions& options) const {
   const auto n = static_cast<int64_t>(rows.size());
   const auto [channels, height, width] = options_.shape;
-  MicroBatch batch{{}, at::empty({n, 1}, at::kLong), at::zeros({n, 1}, options.dtype), {}};
-  batch.images = at::empty({n, channels, height, width}, options.dtype);
+  MicroBatch batch{.targets = at::empty({n, 1}, at::kLong),
+                   .weights = at::zeros({n, 1}, options.dtype),
+                   .images = at::empty({n, channels, height, width}, options.dtype)};
   const Philox random(options_.seed);
   std::vector<std::byte> image(static_cast<size_t>(channels * height * width));
   for (int64_t row = 0; row < n; ++row) {

@@ -100,10 +100,11 @@ std::vector<int64_t> PairSource::read(const IndexedDataset& data, int64_t sequen
 MicroBatch PairSource::load(std::span<const SampleSlot> rows, const LoadOptions& options) const {
   const auto n = static_cast<int64_t>(rows.size());
   const int64_t s = options_.target_len, s_source = options_.source_len;
-  const at::Tensor padded = at::full({n, s}, options_.pad_id, at::kLong);
-  MicroBatch batch{padded, padded.clone(), at::zeros({n, s}, options.dtype), {}};
-  batch.source = at::full({n, s_source}, options_.pad_id, at::kLong);
-  batch.source_lengths = at::empty({n}, at::kLong);
+  MicroBatch batch{.tokens = at::full({n, s}, options_.pad_id, at::kLong),
+                   .targets = at::full({n, s}, options_.pad_id, at::kLong),
+                   .weights = at::zeros({n, s}, options.dtype),
+                   .source = at::full({n, s_source}, options_.pad_id, at::kLong),
+                   .source_lengths = at::empty({n}, at::kLong)};
   for (int64_t row = 0; row < n; ++row) {
     const auto [data_set, sequence] = place_of(rows[row].sample);
     const auto from = read(source_[data_set], sequence);

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "data/sampler.h"
-#include "parallel/executor/stage.h"
+#include "parallel/micro_batch.h"
 
 namespace tessera {
 

@@ -17,10 +17,9 @@ void TokenSource::check_samples(int64_t count) const {
 MicroBatch TokenSource::load(std::span<const SampleSlot> rows, const LoadOptions& options) const {
   const auto n = static_cast<int64_t>(rows.size());
   const int64_t s = seq_len_;
-  MicroBatch batch{at::empty({n, s}, at::kLong),
-                   at::empty({n, s}, at::kLong),
-                   at::zeros({n, s}, options.dtype),
-                   {}};
+  MicroBatch batch{.tokens = at::empty({n, s}, at::kLong),
+                   .targets = at::empty({n, s}, at::kLong),
+                   .weights = at::zeros({n, s}, options.dtype)};
   auto* tokens = batch.tokens.mutable_data_ptr<int64_t>();
   auto* targets = batch.targets.mutable_data_ptr<int64_t>();
   std::vector<int64_t> sample(static_cast<size_t>(s + 1));

@@ -13,7 +13,7 @@ enum class MemoryClass {
   kMoments,      // of the optimizer
   kGatherRing,   // slots that parameters are gathered into
   kReduceRing,   // slots that a backward pass writes gradients into
-  kStaging,      // what a reduction needs besides
+  kStaging,      // what reductions and offloaded updates need besides
   kLogits,       // the loss's buffers, which come and go with each micro-batch: the most
   kPoison,       // debug: what released parameters read as
   kOffloadHost,  // pinned memory of the host, where the others are a GPU's
@@ -35,7 +35,7 @@ class MemoryLedger {
  public:
   void add(MemoryClass memory_class, int64_t bytes) { bytes_[index(memory_class)] += bytes; }
   int64_t bytes(MemoryClass memory_class) const { return bytes_[index(memory_class)]; }
-  // Of the device's memory, without what lies on disk or beside it.
+  // Of the device's memory: without what lies on disk or in the host's pinned memory.
   int64_t total() const {
     int64_t sum = -bytes(MemoryClass::kOffloadFile) - bytes(MemoryClass::kOffloadHost);
     for (int64_t bytes : bytes_) sum += bytes;

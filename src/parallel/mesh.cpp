@@ -21,7 +21,7 @@ Mesh::Mesh(MeshShape shape, std::unique_ptr<Communicator> world, bool allow_tp_a
         "mesh",
         "the tp group of ranks {} to {} straddles nodes (tp {}); let tp divide the ranks of a "
         "node and number ranks node by node (mpirun --map-by slot, srun --distribution=block), "
-        "or set parallel.allow_tp_across_nodes: true",
+        "or allow tp groups across nodes",
         rank - tp_rank_, rank - tp_rank_ + shape.tp - 1, shape.tp);
   const int shard_color = dp_replicate_rank_ * shape.tp + tp_rank_;
   gather_group_ = world_->split(shard_color, dp_shard_rank_, "gather");

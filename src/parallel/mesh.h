@@ -14,8 +14,9 @@ namespace tessera {
 // through a Mesh.
 class Mesh {
  public:
-  // Collective over `world`, whose size is shape.world(). A tp group that straddles nodes, which
-  // would send every layer's activations over the network, is a UserError unless it is allowed.
+  // Collective over `world`; Error unless its size is shape.world(). A tp group that straddles
+  // nodes would send every layer's activations over the network: a UserError, unless the caller
+  // allows it.
   Mesh(MeshShape shape, std::unique_ptr<Communicator> world, bool allow_tp_across_nodes = false);
 
   const MeshShape& shape() const { return shape_; }

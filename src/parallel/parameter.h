@@ -50,7 +50,7 @@ struct ParameterSpec {
   bool decay = true;       // weight decay applies
   bool trainable = true;   // false: frozen; no gradient, no moments, no reduction
   bool keep_fp32 = false;  // held and used in fp32 where the other parameters are halves
-  // Of the group of optimizer.groups that rules it.
+  // What the optimizer's group that it belongs to sets.
   double lr_scale = 1.0;
   std::optional<double> weight_decay = std::nullopt;  // whatever `decay` says
   // Of a replicated parameter: each rank's gradient covers a part of the tokens (sequence

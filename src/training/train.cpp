@@ -5,18 +5,23 @@
 
 #include <memory>
 #include <optional>
+#include <string>
+#include <string_view>
 
+#include "base/error.h"
 #include "base/files/files.h"
 #include "base/process/omp_num_threads.h"
 #include "base/process/stop_requested.h"
 #include "base/version.h"
 #include "checkpoint/store/reader.h"
+#include "config/keys/with_keys.h"
 #include "config/rules/resolve_mesh.h"
 #include "config/save.h"
 #include "kernels/cpu_target.h"
 #include "optim/optimizer.h"
 #include "parallel/comm/core/agreement.h"
 #include "parallel/comm/core/file_work.h"
+#include "parallel/comm/core/file_work_limit.h"
 #include "training/engine/engine.h"
 #include "training/engine/out_of_memory.h"
 #include "training/loop/owed_validation.h"
@@ -158,7 +163,9 @@ TrainOutcome run(const Config& requested, std::unique_ptr<Communicator> joined,
   start_threads(config.run.threads, *joined);
   check_same_on_all_ranks(sights_of(config), *joined);
   const MeshShape shape = resolve_mesh(config, joined->size());
-  Mesh mesh(shape, std::move(joined), config.parallel.allow_tp_across_nodes);
+  Mesh mesh = with_keys<UserError>("parallel.tp, parallel.allow_tp_across_nodes: true", [&] {
+    return Mesh(shape, std::move(joined), config.parallel.allow_tp_across_nodes);
+  });
   Communicator& world = mesh.world();
   const bool root = world.rank() == 0;
   const Data data = open_same_data(config, world);
@@ -190,7 +197,7 @@ TrainOutcome run(const Config& requested, std::unique_ptr<Communicator> joined,
   MemoryReport memory(world, mesh.device(), console);
   out_of_memory.expect(world.rank(), mesh.device(), plan.memory);
   Engine engine(std::move(plan), config, mesh);
-  if (!engine.warning().empty()) console.warn(engine.warning());
+  if (!engine.warning().empty()) console.warn("memory.offload_dir: " + engine.warning());
   fill(engine, start, reader.get(), config, stop_signal);
   reader.reset();
   out_of_memory.allocated(engine.ledger());
@@ -218,7 +225,8 @@ TrainOutcome run(const Config& requested, std::unique_ptr<Communicator> joined,
                   start.progress);
   world.barrier().block();
   start_up.reset();
-  // From here on the trainer hears of a stop; a rollback, which looks for a checkpoint, is made whole.
+  // From here on the trainer hears of a stop; a rollback, which looks for a checkpoint, is made
+  // whole.
   folder.checkpoints.set_stop_check([] {});
   const TrainOutcome outcome = trainer.run();
   stop_signal.ignore_from_now(root);
@@ -226,6 +234,14 @@ TrainOutcome run(const Config& requested, std::unique_ptr<Communicator> joined,
     console.line(
         fmt::format("done: {} steps; run folder {}", config.training.steps, folder.path.string()));
   return outcome;
+}
+
+// An error of communication, with the key that sets the limit which it says was passed.
+std::string add_file_timeout_key(const std::string& text) {
+  constexpr std::string_view kKey = " (communication.file_timeout)";
+  const bool passed = text.find(kFileWorkLimit) != std::string::npos;
+  const bool named = text.find(kKey) != std::string::npos;  // by the rank that it comes from
+  return passed && !named ? fmt::format("{}{}", text, kKey) : text;
 }
 
 }  // namespace
@@ -243,6 +259,10 @@ TrainOutcome train(const Config& config, std::unique_ptr<Communicator> world,
     return TrainOutcome::kStoppedAfterSave;
   } catch (const c10::OutOfMemoryError& error) {
     out_of_memory.explain(error);
+  } catch (const Error& error) {
+    const std::string text = add_file_timeout_key(error.what());
+    if (text == error.what()) throw;
+    throw Error(text);
   }
 }
 

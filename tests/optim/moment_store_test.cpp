@@ -33,6 +33,7 @@ TEST(MomentStore, HearsOfEachBucketThatIsUpdatedInOrder) {
   RecordingStore store;
   ParameterTable tables[] = {{1, 0}, {1, 0}, {1, 0}};
   BucketOptions options;
+  options.policy.moments_on_disk = true;
   options.moments = &store;
   std::vector<std::unique_ptr<FlatBucket>> buckets;
   for (int i = 0; i < 3; ++i) {

@@ -31,7 +31,7 @@ std::vector<std::string> errors(MeshShape shape, const ShardingPolicy& policy, i
     options.params = policy.params;
     FlatBucket bucket = one_bucket(table, mesh, options);
     initialize_weights(bucket, 7);
-    if (bucket.refreshes()) {
+    if (bucket.placement().full_copy() == FullCopy::kKept) {
       bucket.start_gather(nullptr);
       bucket.wait_gather();
     }

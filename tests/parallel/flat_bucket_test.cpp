@@ -114,7 +114,8 @@ TEST_P(BucketOnMesh, ReducesAndAccumulates) {
               gradient.begin(slot.data_ptr(), micro == 0);
               for (const auto& parameter : table.parameters())
                 at::Tensor(parameter.grad).add_(1.0 + mesh.dp_rank());
-              gradient.start_reduce(micro == 0, micro == 2, false, staging, wire, {});
+              gradient.start_reduce({.first = micro == 0, .last = micro == 2, .single = false},
+                                    {.staging = staging, .wire = wire, .shard_slot = {}});
               while (gradient.advance()) {
               }
             }

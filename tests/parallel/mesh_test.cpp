@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "parallel/comm/core/operation.h"
 #include "parallel/comm/shm/thread_communicator.h"
+#include "parallel/far_communicator.h"
 
 namespace tessera {
 namespace {
@@ -29,24 +29,6 @@ TEST(Mesh, TpIsFastestThenDpShard) {
   });
 }
 
-// A group whose ranks are said to lie on several nodes.
-class FarCommunicator final : public Communicator {
- public:
-  explicit FarCommunicator(std::unique_ptr<Communicator> inner)
-      : Communicator(inner->rank(), inner->size(), inner->name()), inner_(std::move(inner)) {}
-
-  bool on_one_node() const override { return false; }
-  Work start(Operation op) override { return inner_->start(std::move(op)); }
-  std::unique_ptr<Communicator> split(int color, int key, std::string name) override {
-    return std::make_unique<FarCommunicator>(inner_->split(color, key, std::move(name)));
-  }
-  void abort(const std::string& reason) override { inner_->abort(reason); }
-  const std::shared_ptr<AbortState>& abort_state() const override { return inner_->abort_state(); }
-
- private:
-  std::unique_ptr<Communicator> inner_;
-};
-
 TEST(Mesh, ATpGroupThatStraddlesNodesIsRefusedUnlessAllowed) {
   run_thread_ranks(4, [](Communicator& world) {
     const auto far = [&] {
@@ -56,7 +38,8 @@ TEST(Mesh, ATpGroupThatStraddlesNodesIsRefusedUnlessAllowed) {
       Mesh mesh({1, 2, 2}, far());
       FAIL() << "no error";
     } catch (const UserError& error) {
-      EXPECT_NE(std::string(error.what()).find("allow_tp_across_nodes"), std::string::npos);
+      EXPECT_NE(std::string(error.what()).find("straddles nodes (tp 2)"), std::string::npos);
+      EXPECT_NE(std::string(error.what()).find("or allow"), std::string::npos);
     }
     EXPECT_EQ(Mesh({1, 2, 2}, far(), /*allow_tp_across_nodes=*/true).tp(), 2);
   });

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <map>
 
+#include "base/error.h"
+
 namespace tessera {
 namespace {
 
@@ -138,6 +140,46 @@ TEST(SlotPlan, FullCopiesAreRefreshedOnceAheadOfTheirFirstUse) {
     EXPECT_EQ(plan.gathers[stage].slot, -1);
   }
   EXPECT_TRUE(plan.gather_slot_bytes.empty());
+}
+
+TEST(SlotPlan, KnowsTheFirstAndLastBackwardOfEachBucket) {
+  std::vector<StageNeeds> stages = own_buckets(3);
+  stages[2].buckets = {2, 0};  // a tied weight
+  const SlotPlan plan = plan_slots(gathered({1, 1, 1, 1}), stages, {});
+  ASSERT_EQ(plan.backward.size(), 4U);
+  const std::vector<std::pair<int, int>> wanted = {{2, 4}, {3, 3}, {2, 2}, {-1, -1}};
+  for (size_t bucket = 0; bucket < wanted.size(); ++bucket) {
+    EXPECT_EQ(plan.backward[bucket].first, wanted[bucket].first) << bucket;
+    EXPECT_EQ(plan.backward[bucket].last, wanted[bucket].second) << bucket;
+  }
+  for (const BackwardTurns& none :
+       plan_slots(gathered({1, 1, 1}), own_buckets(3), {.training = false}).backward)
+    EXPECT_EQ(none.last, -1);
+}
+
+std::string error_of(const std::vector<Turn>& turns, const std::vector<BucketNeeds>& buckets) {
+  try {
+    check_shard_slots(turns, buckets);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+// The memory of an offloaded gradient's shard is used again after kShardSlotSets turns.
+TEST(SlotPlan, RefusesReductionsThatOutlastTheirShardMemory) {
+  std::vector<BucketNeeds> buckets = gathered({1, 1, 1});
+  const std::vector<Turn> turns = plan_slots(buckets, own_buckets(3), {}).turns;
+  const std::vector<Turn> gap = {{2, true, true}, {0, true, false}, {1, false, true}};
+  EXPECT_EQ(error_of(gap, buckets), "");  // nothing is offloaded
+  buckets[1].shard_operations = kShardSlotSets;
+  EXPECT_EQ(error_of(turns, buckets), "");
+  EXPECT_NE(error_of(gap, buckets).find("a turn without a backward"), std::string::npos);
+  buckets[1].shard_operations = kShardSlotSets + 1;
+  EXPECT_NE(error_of(turns, buckets)
+                .find("the reduction of bucket 1's offloaded gradient takes 3 operations"),
+            std::string::npos);
+  EXPECT_THROW(plan_slots(buckets, own_buckets(3), {}), Error);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // The optimizer's moments on a disk: the same run, bit for bit.
 #include <optional>
 
+#include "base/error.h"
 #include "support/folders.h"
 #include "training/tiny_run.h"
 
@@ -43,6 +44,20 @@ TEST_P(OffloadDir, IsTheRunInMemoryBitForBitAlsoSavedAndResumed) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Zero, OffloadDir, testing::Values(0, 1, 2, 3));
+
+TEST(OffloadDirMistake, NamesTheKey) {
+  const TemporaryFolder folder;
+  Config config = tiny_config(folder, "run");
+  config.memory.offload_dir = folder / "absent";
+  try {
+    run(config);
+    FAIL() << "no error";
+  } catch (const UserError& error) {
+    const std::string text = error.what();
+    for (const char* part : {"no file can be made in", "absent", "(memory.offload_dir)"})
+      EXPECT_NE(text.find(part), std::string::npos) << text;
+  }
+}
 
 }  // namespace
 }  // namespace tessera

@@ -21,7 +21,7 @@ struct DeviceMemory {
 // without asking which of the two it is; on the host streams and events do nothing.
 class Device {
  public:
-  // What a GPU does differently; the host has none.
+  // What a GPU does in its own way. The host has no such object.
   class Gpu {
    public:
     virtual ~Gpu() = default;
@@ -42,7 +42,7 @@ class Device {
   // GPU `index` of those that this process sees. UserError if there is none of that number, with
   // the reason; and in a build without CUDA, always.
   static Device cuda(int index);
-  // The one whose tensors `device` says, such as a communicator's: the host or a GPU.
+  // The Device of LibTorch's `device`, such as Communicator::device().
   static Device of(at::Device device);
 
   bool is_cpu() const { return gpu_ == nullptr; }
@@ -55,8 +55,8 @@ class Device {
     if (gpu_) gpu_->set_current();
   }
 
-  // Uninitialised memory of the device, that of the current stream. Error if it does not fit; where
-  // a GPU is full, c10::OutOfMemoryError, as from LibTorch's own operators.
+  // Uninitialised memory of the device, for use on the current stream. Error if it does not fit;
+  // where a GPU is full, c10::OutOfMemoryError, as from LibTorch's own operators.
   at::Tensor empty(at::IntArrayRef sizes, at::ScalarType dtype) const;
   at::Tensor zeros(at::IntArrayRef sizes, at::ScalarType dtype) const;
   // Uninitialised host memory. For a GPU it is pinned: copies to and from it need no staging and
@@ -71,12 +71,13 @@ class Device {
   // host the tensor itself. Undefined stays undefined.
   at::Tensor upload(const at::Tensor& host) const;
 
-  // Of a GPU; the host has none of its own to tell: zeros.
+  // Of a GPU. Zeros on the host, whose memory other processes share.
   DeviceMemory memory() const { return gpu_ ? gpu_->memory() : DeviceMemory(); }
 
   // The calling thread's stream: what it computes goes there.
   Stream current_stream() const { return gpu_ ? gpu_->current_stream() : Stream(); }
-  // A stream beside it, from a pool of 32 per priority that LibTorch keeps: more share.
+  // A stream beside it. LibTorch has 32 of each priority; who asks for more gets one that is in
+  // use.
   Stream new_stream(StreamPriority priority = StreamPriority::kNormal) const {
     return gpu_ ? gpu_->new_stream(priority) : Stream();
   }

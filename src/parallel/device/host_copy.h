@@ -4,12 +4,13 @@
 
 namespace tessera {
 
-// Large tensors to and from the host's ordinary memory, through pinned memory of at most
-// kCopyChunkBytes (LibTorch keeps what it has pinned for ever, and rounds it up to a power of two).
-// They run on the current stream; the host waits for them.
+// Copies of large tensors to and from the host's ordinary memory, through a piece of pinned memory
+// of at most kCopyChunkBytes: LibTorch never gives pinned memory back and rounds it up to a power
+// of two, so a piece as large as the tensor would cost too much. Copies run on the current stream;
+// the host waits for them.
 inline constexpr int64_t kCopyChunkBytes = int64_t{64} << 20;
 
-// A copy in the host's memory of a contiguous tensor of the device; of a host's tensor itself.
+// A copy of a contiguous tensor in the host's memory; the tensor itself if it lies there already.
 at::Tensor host_copy(const Device& device, const at::Tensor& tensor);
 
 // tensor (contiguous, of the device) <- host, of equal shape and dtype.

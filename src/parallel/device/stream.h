@@ -74,7 +74,7 @@ class Stream {
   std::shared_ptr<Gpu> gpu_;
 };
 
-// A point in a stream's work. Default-made, or never recorded: passed.
+// A point in a stream's work. A default-made event, or one never recorded, counts as passed.
 class Event {
  public:
   class Gpu {
@@ -88,8 +88,8 @@ class Event {
   Event() = default;
   explicit Event(std::unique_ptr<Gpu> gpu) : gpu_(std::move(gpu)) {}
 
-  // The event is now behind all that was started on `stream` until here; it may be recorded again.
-  // Whoever waits for it waits for the last record before the wait.
+  // Puts the event behind all that was started on `stream` so far. It may be recorded again: who
+  // waits for it waits for the last record before the wait.
   void record(const Stream& stream) {
     if (gpu_ && stream.gpu_) gpu_->record(*stream.gpu_);
   }

@@ -8,7 +8,7 @@
 namespace tessera {
 namespace {
 
-// What the packs of one bucket have in common.
+// What the packs of one bucket have in common; packs that differ in any of it need other buckets.
 struct Kind {
   const Parameter* borrowed = nullptr;
   bool trainable = true;
@@ -29,10 +29,10 @@ void check_pack(const ParameterPack& pack, const std::map<const Parameter*, int>
                 first.spec.name, first.spec.trainable ? "trained" : "frozen", part->spec.name,
                 part->spec.trainable ? "trained" : "frozen");
     if (part->spec.keep_fp32 != first.spec.keep_fp32)
-      fail_user("parameter",
-                "only one of {} and {} is kept in fp32; one matrix product serves both, so name "
-                "both or neither in precision.keep_fp32",
-                first.spec.name, part->spec.name);
+      fail("parameter",
+           "only one of {} and {} is kept in fp32; one matrix product serves both, so keep both or "
+           "neither",
+           first.spec.name, part->spec.name);
     if (pack.parts.size() > 1 && borrowers.contains(part))
       fail("parameter", "{} is part of a pack and cannot be borrowed", part->spec.name);
   }
@@ -102,14 +102,13 @@ BucketPlan plan_buckets(const std::vector<Stage*>& stages, const ShardingPolicy&
 int64_t moment_store_bytes(const BucketPlan& plan, int dp_shard) {
   int64_t bytes = 0;
   for (const BucketPlan::Bucket& bucket : plan.buckets) {
-    const ShardingPolicy& policy = bucket.options.policy;
-    if (!bucket.options.trainable) continue;
+    const BucketPlacement placement = bucket.options.placement({.dp_shard = dp_shard});
+    if (!placement.trainable()) continue;
     const int64_t numel = BucketLayout(bucket.packs, dp_shard).numel;
-    const at::ScalarType dtype =
-        master_dtype(bucket.options.params) == at::kDouble ? at::kDouble : policy.moment_dtype;
+    const int64_t updated = placement.updates_everything() ? numel : numel / dp_shard;
     bytes +=
-        MomentStore::bucket_bytes((policy.zero == 0 ? numel : numel / dp_shard) * policy.moments *
-                                  static_cast<int64_t>(c10::elementSize(dtype)));
+        MomentStore::bucket_bytes(updated * placement.moments() *
+                                  static_cast<int64_t>(c10::elementSize(placement.moment_dtype())));
   }
   return bytes;
 }
@@ -118,12 +117,9 @@ BucketSet make_buckets(const BucketPlan& plan, Mesh& mesh, MomentStore* moments)
   BucketSet set;
   for (const BucketPlan::Bucket& bucket : plan.buckets) {
     BucketOptions options = bucket.options;
-    if (options.policy.offload_optimizer && !set.offload)
+    if (options.placement(mesh.shape()).master_place() == StatePlace::kPinnedHost && !set.offload)
       set.offload = std::make_unique<OffloadStore>(mesh.device());
     options.offload = set.offload.get();
-    if (options.policy.moments_on_disk != (moments != nullptr))
-      fail("parameter", "moments on disk: {}, but {} store for them is there",
-           options.policy.moments_on_disk, moments ? "a" : "no");
     options.moments = moments;
     set.buckets.push_back(std::make_unique<FlatBucket>(bucket.name, bucket.packs, mesh, options));
   }

@@ -18,7 +18,8 @@ struct BucketSet {
   std::vector<FlatBucket*> pointers() const;
 };
 
-// What make_buckets() makes: a pure function of the parameter tables, which allocates nothing.
+// What make_buckets() is to make. It follows from the parameter tables and the policy alone, and
+// making it allocates nothing.
 struct BucketPlan {
   struct Bucket {
     std::string name;
@@ -35,10 +36,10 @@ struct BucketPlan {
 // differ, since one matrix product serves them all.
 BucketPlan plan_buckets(const std::vector<Stage*>& stages, const ShardingPolicy& policy);
 
-// Bytes of the store that holds the moments of all buckets of a rank.
+// Bytes of a store for the moments of all of a rank's buckets.
 int64_t moment_store_bytes(const BucketPlan& plan, int dp_shard);
 
-// `moments`: their store, where the policy has moments on disk.
+// Allocates the buckets. `moments`: their store where the policy has moments on disk, else null.
 BucketSet make_buckets(const BucketPlan& plan, Mesh& mesh, MomentStore* moments = nullptr);
 BucketSet make_buckets(const std::vector<Stage*>& stages, Mesh& mesh, const ShardingPolicy& policy);
 

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "parallel/fsdp/bucket_layout.h"
+#include "parallel/fsdp/bucket_placement.h"
 #include "parallel/fsdp/tp_gradient_sum.h"
 
 namespace tessera {
@@ -13,91 +14,73 @@ int64_t bytes_of(int64_t numel, at::ScalarType dtype) {
   return numel * static_cast<int64_t>(c10::elementSize(dtype));
 }
 
-// One bucket's arithmetic.
+// The bytes of one bucket.
 class BucketModel {
  public:
   BucketModel(const ChainSize::Bucket& bucket, const MeshShape& mesh, const ShardingPolicy& policy)
-      : bucket_(bucket),
-        mesh_(mesh),
-        policy_(policy),
-        wide_(master_dtype(bucket.params)),
+      : placement_(policy, mesh, {bucket.params, bucket.trainable, bucket.uses}),
+        numel_(bucket.numel),
         shard_((bucket.numel + mesh.dp_shard - 1) / mesh.dp_shard) {}
 
   void add_states(MemoryLedger& ledger) const {
-    if (keeps_copy()) ledger.add(MemoryClass::kParameters, bytes_of(bucket_.numel, bucket_.params));
-    const bool offloads = policy_.offload_optimizer;
-    // Beside a full copy of its own dtype the master is a slice of that.
-    if (!keeps_copy() || bucket_.params != wide_ || offloads)
-      ledger.add(offloads ? MemoryClass::kOffloadHost : MemoryClass::kMaster,
-                 bytes_of(updated(), wide_));
-    if (!bucket_.trainable) return;
-    ledger.add(offloads_gradient() ? MemoryClass::kOffloadHost : MemoryClass::kGradients,
-               bytes_of(policy_.keeps_full_gradients() ? bucket_.numel : shard_, wide_));
-    ledger.add(offloads                  ? MemoryClass::kOffloadHost
-               : policy_.moments_on_disk ? MemoryClass::kOffloadFile
-                                         : MemoryClass::kMoments,
-               policy_.moments * moment_bytes());
+    if (placement_.full_copy() == FullCopy::kKept)
+      ledger.add(MemoryClass::kParameters, bytes_of(numel_, placement_.params()));
+    if (!placement_.master_in_copy())
+      ledger.add(class_of(placement_.master_place(), MemoryClass::kMaster), master_bytes());
+    if (!placement_.trainable()) return;
+    ledger.add(class_of(placement_.gradient_place(), MemoryClass::kGradients),
+               bytes_of(placement_.keeps_full_gradient() ? numel_ : shard_, placement_.wide()));
+    ledger.add(class_of(placement_.moments_place(), MemoryClass::kMoments),
+               placement_.moments() * moment_bytes());
   }
 
-  // What an update of an offloaded bucket takes on the device.
+  // Bytes on the device for the states of an offloaded bucket while it is updated.
   int64_t update_buffer() const {
-    if (!bucket_.trainable) return 0;
-    return OffloadStore::padded_bytes(bytes_of(updated(), wide_)) +
-           policy_.moments * OffloadStore::padded_bytes(moment_bytes()) +
+    if (!placement_.trainable()) return 0;
+    return OffloadStore::padded_bytes(master_bytes()) +
+           placement_.moments() * OffloadStore::padded_bytes(moment_bytes()) +
            OffloadStore::padded_bytes(shard_slot());
   }
-  // Its master on the way to a copy of another dtype.
+  // Bytes on the device for an offloaded master that is converted to another dtype.
   int64_t converted_master() const {
-    return bucket_.params == wide_ ? 0 : bytes_of(updated(), wide_);
+    return placement_.params() == placement_.wide() ? 0 : master_bytes();
   }
-  // An offloaded gradient while it is reduced.
-  int64_t shard_slot() const { return offloads_gradient() ? bytes_of(shard_, wide_) : 0; }
+  // Bytes on the device for an offloaded gradient while it is reduced.
+  int64_t shard_slot() const {
+    const bool offloaded =
+        placement_.trainable() && placement_.gradient_place() == StatePlace::kPinnedHost;
+    return offloaded ? bytes_of(shard_, placement_.wide()) : 0;
+  }
 
   BucketNeeds needs() const {
+    const int64_t copy = bytes_of(numel_, placement_.params());
     BucketNeeds needs;
-    if (!policy_.keeps_full_parameters() && !resident())
-      needs.gather_bytes = bytes_of(bucket_.numel, bucket_.params);
-    needs.refreshes = keeps_copy();
-    if (bucket_.trainable && !direct()) needs.grad_bytes = bytes_of(bucket_.numel, bucket_.params);
+    if (placement_.full_copy() == FullCopy::kGathered) needs.gather_bytes = copy;
+    needs.refreshes = placement_.full_copy() == FullCopy::kKept;
+    if (placement_.trainable() && !placement_.adds_directly()) needs.grad_bytes = copy;
+    if (shard_slot() > 0) needs.shard_operations = placement_.reduce_operations();
     return needs;
   }
 
-  // What arrives for a gradient that is there already.
+  // Bytes for a reduction that arrives beside the kept gradient, to be added to it.
   int64_t staging() const {
-    const bool needed = bucket_.trainable && (!policy_.keeps_full_gradients() || bucket_.uses > 1);
-    return needed ? bytes_of(shard_, wide_) : 0;
+    const bool needed = placement_.trainable() && placement_.adds_reductions();
+    return needed ? bytes_of(shard_, placement_.wide()) : 0;
   }
 
+  // Bytes for a reduction in bf16: the gradient as it is sent, and the shard as it arrives.
   int64_t wire() const {
-    if (!bucket_.trainable || policy_.reduce == GradReduce::kWide) return 0;
-    return bytes_of(bucket_.numel + shard_, at::kBFloat16);
+    if (!placement_.trainable() || placement_.reduce() == GradReduce::kWide) return 0;
+    return bytes_of(numel_ + shard_, at::kBFloat16);
   }
 
  private:
-  int64_t moment_bytes() const {
-    return bytes_of(updated(), wide_ == at::kDouble ? wide_ : policy_.moment_dtype);
-  }
-  bool offloads_gradient() const {
-    return bucket_.trainable && policy_.offload_gradients && !policy_.keeps_full_gradients();
-  }
-  // Stages read the master itself.
-  bool resident() const {
-    return !policy_.offload_optimizer && bucket_.params == wide_ &&
-           (policy_.zero == 0 || mesh_.dp_shard == 1);
-  }
-  bool keeps_copy() const { return policy_.keeps_full_parameters() && !resident(); }
-  int64_t updated() const { return policy_.zero == 0 ? bucket_.numel : shard_; }
-  // The backward pass adds into the kept gradient.
-  bool direct() const {
-    return !offloads_gradient() && bucket_.params == wide_ && bucket_.uses == 1 &&
-           (policy_.keeps_full_gradients() ||
-            (mesh_.dp_shard == 1 && policy_.reduce == GradReduce::kWide));
-  }
+  int64_t updated() const { return placement_.updates_everything() ? numel_ : shard_; }
+  int64_t master_bytes() const { return bytes_of(updated(), placement_.wide()); }
+  int64_t moment_bytes() const { return bytes_of(updated(), placement_.moment_dtype()); }
 
-  const ChainSize::Bucket& bucket_;
-  const MeshShape& mesh_;
-  const ShardingPolicy& policy_;
-  at::ScalarType wide_;
+  BucketPlacement placement_;
+  int64_t numel_;
   int64_t shard_;
 };
 
@@ -140,7 +123,7 @@ MemoryLedger predict_memory(const ChainSize& chain, const MeshShape& mesh,
   const SlotPlans plans = plan_executor(needs, chain.stages, options);
   ledger.add(MemoryClass::kGatherRing, sum(plans.eval.gather_slot_bytes));
   ledger.add(MemoryClass::kReduceRing, sum(plans.train.grad_slot_bytes));
-  // Buffers number i serve the i-th bucket of whichever stage is being reduced.
+  // A stage reduces all its buckets at once. Buffer i serves the i-th bucket of every stage.
   std::vector<int64_t> staging, wire, shard_slots;
   for (const StageNeeds& stage : chain.stages) {
     staging.resize(std::max(staging.size(), stage.buckets.size()));
@@ -153,7 +136,7 @@ MemoryLedger predict_memory(const ChainSize& chain, const MeshShape& mesh,
       shard_slots[i] = std::max(shard_slots[i], model.shard_slot());
     }
   }
-  ledger.add(MemoryClass::kStaging, sum(staging) + sum(wire) + 2 * sum(shard_slots));
+  ledger.add(MemoryClass::kStaging, sum(staging) + sum(wire) + kShardSlotSets * sum(shard_slots));
   if (policy.offload_optimizer)
     ledger.add(MemoryClass::kStaging, 2 * update_buffer + converted_master);
   if (options.poison_released) ledger.add(MemoryClass::kPoison, largest_gather);
@@ -164,16 +147,16 @@ int64_t tp_sum_bytes(const BucketPlan& plan, const MeshShape& mesh, int shard) {
   if (mesh.tp == 1) return 0;
   std::map<int, int64_t> bytes;  // by the number of ranks that sum
   for (const BucketPlan::Bucket& bucket : plan.buckets) {
-    if (!bucket.options.trainable) continue;
+    const BucketPlacement placement = bucket.options.placement(mesh);
+    if (!placement.trainable()) continue;
     const BucketLayout layout(bucket.packs, mesh.dp_shard);
-    const bool whole = bucket.options.policy.zero == 0;
+    const bool whole = placement.updates_everything();
     const int64_t held = whole ? layout.numel : layout.numel / mesh.dp_shard;
     const int64_t begin = whole ? 0 : shard * held;
     for (const Segment& segment : layout.segments(begin, begin + held, begin)) {
       const ParameterSpec& spec = segment.parameter->spec;
       if (spec.sums_gradient_over_tp() && segment.slice.numel() < kLargeTpGradient)
-        bytes[spec.tp.copies(mesh.tp)] +=
-            bytes_of(segment.slice.numel(), master_dtype(bucket.options.params));
+        bytes[spec.tp.copies(mesh.tp)] += bytes_of(segment.slice.numel(), placement.wide());
     }
   }
   int64_t most = 0;

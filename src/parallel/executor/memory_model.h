@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "parallel/executor/bucket_set.h"
-#include "parallel/executor/step_executor.h"
+#include "parallel/executor/executor_plan.h"
 #include "parallel/memory_ledger.h"
 #include "parallel/mesh_shape.h"
 
@@ -12,7 +12,7 @@ namespace tessera {
 // What the memory of a chain of stages depends on.
 struct ChainSize {
   struct Bucket {
-    int64_t numel;  // parameters of this rank's part of the tensors, before sharding
+    int64_t numel;  // elements of this rank's tensor-parallel part, before sharding and padding
     at::ScalarType params;
     bool trainable;
     int uses;
@@ -37,7 +37,8 @@ ChainSize chain_size(const std::vector<Stage*>& stages, const BucketPlan& plan,
 // and the rings that parameters are gathered into and gradients are reduced from. zero 2 and 3
 // without a reduction per micro-batch keep 4P of gradients instead of 4P/D. Frozen parameters have
 // neither gradients nor moments. What is offloaded counts as the host's, and two buffers for the
-// largest bucket's states as staging. What the ledger of a StepExecutor says beyond it is padding.
+// largest bucket's states as staging. What the ledger of a StepExecutor has beyond it is the padding
+// of buckets. Policy is asked of BucketPlacement, as the engine does it; bytes are counted here anew.
 // clang-format on
 MemoryLedger predict_memory(const ChainSize& chain, const MeshShape& mesh,
                             const ShardingPolicy& policy, const ExecutorOptions& options);

@@ -21,9 +21,10 @@ struct ModuleStageOptions {
 };
 
 // Any torch::nn::Module as a stage, unchanged: its parameters become views of the buckets, their
-// gradients are autograd's, and they start from the values that the module was made with (on every
-// rank the same: seed before). Tensor parallelism computes it alike on every rank of a tp group. A
-// parameter that requires no gradient is frozen. Weight decay applies to what has two dims or more.
+// gradients are autograd's, and they start from the values that the module was made with. Those
+// must be the same on every rank: seed LibTorch's generator alike before. Tensor parallelism splits
+// nothing of it: every rank of a tp group computes the same. A parameter that requires no gradient
+// is frozen. Weight decay applies to what has two dims or more.
 class ModuleStage : public Stage {
  public:
   using Forward = std::function<TensorList(const TensorList& inputs, const MicroBatch& batch)>;

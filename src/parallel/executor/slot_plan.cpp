@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "base/error.h"
+
 namespace tessera {
 namespace {
 
@@ -49,13 +51,49 @@ std::vector<Turn> order_of_turns(int stages, bool training) {
   return turns;
 }
 
+BackwardTurns backward_turns(const std::vector<Turn>& turns, const std::vector<StageNeeds>& stages,
+                             int bucket) {
+  BackwardTurns found;
+  for (int t = 0; t < static_cast<int>(turns.size()); ++t) {
+    const std::vector<int>& read = stages[turns[t].stage].buckets;
+    if (!turns[t].backward || std::find(read.begin(), read.end(), bucket) == read.end()) continue;
+    if (found.first < 0) found.first = t;
+    found.last = t;
+  }
+  return found;
+}
+
 }  // namespace
+
+void check_shard_slots(const std::vector<Turn>& turns, const std::vector<BucketNeeds>& buckets) {
+  bool offloads = false;
+  for (size_t i = 0; i < buckets.size(); ++i) {
+    offloads |= buckets[i].shard_operations > 0;
+    if (buckets[i].shard_operations > kShardSlotSets)
+      fail("executor",
+           "the reduction of bucket {}'s offloaded gradient takes {} operations, one a turn, but "
+           "the memory for its shard is used again after {} turns; make kShardSlotSets as large",
+           i, buckets[i].shard_operations, kShardSlotSets);
+  }
+  const auto backward = [](const Turn& turn) { return turn.backward; };
+  const auto first = std::find_if(turns.begin(), turns.end(), backward);
+  const auto last = std::find_if(turns.rbegin(), turns.rend(), backward).base();
+  if (offloads && first < last && !std::all_of(first, last, backward))
+    fail("executor",
+         "a turn without a backward lies between two with one; the memory for the shards of "
+         "offloaded gradients is used again after {} turns, which assumes that reductions go on in "
+         "each of them",
+         kShardSlotSets);
+}
 
 SlotPlan plan_slots(const std::vector<BucketNeeds>& buckets, const std::vector<StageNeeds>& stages,
                     const SlotPlanOptions& options) {
   const int count = static_cast<int>(stages.size());
   SlotPlan plan;
   plan.turns = order_of_turns(count, options.training);
+  check_shard_slots(plan.turns, buckets);
+  for (int bucket = 0; bucket < static_cast<int>(buckets.size()); ++bucket)
+    plan.backward.push_back(backward_turns(plan.turns, stages, bucket));
   std::vector<int64_t> gather_bytes, grad_bytes;
   for (const BucketNeeds& bucket : buckets) {
     gather_bytes.push_back(bucket.gather_bytes);
@@ -73,7 +111,7 @@ SlotPlan plan_slots(const std::vector<BucketNeeds>& buckets, const std::vector<S
       int& index = open[bucket];
       if (reads && (needs.gather_bytes > 0 || (needs.refreshes && index < 0))) {
         const int start = std::max(0, t - options.prefetch);
-        // Releasing what the prefetch would gather again at once: keep it instead.
+        // If its next gather would start in the turn after its release, it stays.
         if (index >= 0 && (kept || plan.gathers[index].last_turn + 1 >= start)) {
           plan.gathers[index].last_turn = t;
         } else {

@@ -5,27 +5,12 @@
 #include <string>
 #include <vector>
 
+#include "parallel/micro_batch.h"
 #include "parallel/parameter.h"
 
 namespace tessera {
 
 using TensorList = std::vector<at::Tensor>;
-
-// What every stage may look at besides its inputs: B samples with S targets each.
-struct MicroBatch {
-  at::Tensor tokens;   // int64 [B, S], the (decoder's) input; undefined for images
-  at::Tensor targets;  // int64 [B, S]; of images their class, S = 1
-  // fp32 or fp64 [B, S]: what each target's loss counts, 1/(counted targets of the global batch)
-  // or 0 (padding, rows that only fill up), times the loss scale. The last stage's loss is linear
-  // in them.
-  at::Tensor weights;
-  // int64 [B]: the place of each row in the run's sequence of samples (update * global batch +
-  // row), which names its dropout masks on every mesh and in every split. Undefined: no dropout.
-  at::Tensor rows;
-  at::Tensor images = {};          // fp32 or fp64 [B, C, H, W], normalised; else undefined
-  at::Tensor source = {};          // int64 [B, S'], the encoder's input; else undefined
-  at::Tensor source_lengths = {};  // int64 [B]: tokens of each source row, the rest is padding
-};
 
 // A link of the chain that the executor drives: embedding, a block, or the head with the loss.
 //

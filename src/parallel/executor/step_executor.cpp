@@ -11,12 +11,6 @@
 namespace tessera {
 namespace {
 
-int64_t total_bytes(const std::vector<at::Tensor>& tensors) {
-  int64_t sum = 0;
-  for (const auto& tensor : tensors) sum += static_cast<int64_t>(tensor.nbytes());
-  return sum;
-}
-
 TensorList cast(const TensorList& values, std::optional<at::ScalarType> dtype) {
   if (!dtype) return values;
   TensorList result;
@@ -25,123 +19,91 @@ TensorList cast(const TensorList& values, std::optional<at::ScalarType> dtype) {
   return result;
 }
 
-// The last stage's backward follows its forward at once, so nothing is gained there.
-bool recomputes(const ExecutorOptions& options, int stage, int stages) {
-  return options.recompute_every > 0 && stage % options.recompute_every == 0 && stage + 1 < stages;
+std::vector<BucketNeeds> needs_of(const std::vector<FlatBucket*>& buckets) {
+  std::vector<BucketNeeds> needs;
+  for (const FlatBucket* bucket : buckets) {
+    const BucketPlacement& placement = bucket->placement();
+    BucketNeeds& of_bucket = needs.emplace_back();
+    of_bucket.gather_bytes = bucket->gather_slot_bytes();
+    of_bucket.refreshes = placement.full_copy() == FullCopy::kKept;
+    if (!bucket->trainable()) continue;
+    of_bucket.grad_bytes = bucket->gradient().slot_bytes();
+    if (bucket->gradient().offloaded()) of_bucket.shard_operations = placement.reduce_operations();
+  }
+  return needs;
 }
 
 }  // namespace
 
-std::vector<StageNeeds> stage_needs(const std::vector<Stage*>& stages,
-                                    const std::vector<std::vector<int>>& of_stage,
-                                    const ExecutorOptions& options) {
-  std::vector<StageNeeds> needs;
-  const int count = static_cast<int>(stages.size());
-  for (int i = 0; i < count; ++i)
-    needs.push_back(
-        {of_stage[i], recomputes(options, i, count) || stages[i]->backward_reads_parameters()});
-  return needs;
-}
-
-SlotPlans plan_executor(const std::vector<BucketNeeds>& buckets,
-                        const std::vector<StageNeeds>& stages, const ExecutorOptions& options) {
-  const int prefetch = options.overlap ? options.prefetch : 0;
-  SlotPlans plans;
-  plans.train =
-      plan_slots(buckets, stages, {.prefetch = prefetch, .keep_gathered = options.keep_gathered});
-  plans.eval = plan_slots(buckets, stages,
-                          {.prefetch = prefetch,
-                           .training = false,
-                           .gather_slot_bytes = plans.train.gather_slot_bytes});
-  return plans;
-}
-
-StepExecutor::StepExecutor(std::vector<Stage*> stages, std::vector<FlatBucket*> buckets,
+StepExecutor::StepExecutor(const std::vector<Stage*>& stages,
+                           const std::vector<FlatBucket*>& buckets,
                            const std::vector<std::vector<int>>& stage_buckets,
                            ExecutorOptions options)
-    : stages_(std::move(stages)),
-      buckets_(std::move(buckets)),
-      options_(std::move(options)),
-      device_(buckets_.empty() ? Device() : buckets_[0]->device()),
+    : options_(std::move(options)),
+      device_(buckets.empty() ? Device() : buckets[0]->device()),
       compute_(device_.current_stream()),
       gather_(device_.new_stream(StreamPriority::kHigh)),
       reduce_(device_.new_stream(StreamPriority::kHigh)),
       started_(device_.new_event()),
       filled_(device_.new_event()),
-      reduces_done_(device_.new_event()) {
-  needs_ = stage_needs(stages_, stage_buckets, options_);
-  std::vector<BucketNeeds> bucket_needs;
-  for (const FlatBucket* bucket : buckets_)
-    bucket_needs.push_back({bucket->gather_slot_bytes(), bucket->refreshes(),
-                            bucket->trainable() ? bucket->gradient().slot_bytes() : 0});
-  SlotPlans plans = plan_executor(bucket_needs, needs_, options_);
-  train_plan_ = std::move(plans.train);
-  eval_plan_ = std::move(plans.eval);
-  allocate_buffers();
-  states_.resize(stages_.size());
-  gathering_.assign(buckets_.size(), false);
-  first_backward_.assign(buckets_.size(), -1);
-  last_backward_.assign(buckets_.size(), -1);
-  for (int t = 0; t < static_cast<int>(train_plan_.turns.size()); ++t) {
-    if (!train_plan_.turns[t].backward) continue;
-    for (int bucket : needs_[train_plan_.turns[t].stage].buckets) {
-      if (first_backward_[bucket] < 0) first_backward_[bucket] = t;
-      last_backward_[bucket] = t;
-    }
-  }
+      reduces_done_(device_.new_event()),
+      stages_(make_stages(stages, stage_buckets)),
+      buckets_(make_buckets(buckets)),
+      plans_(
+          plan_executor(needs_of(buckets), stage_needs(stages, stage_buckets, options_), options_)),
+      gather_slots_(make_slots(plans_.eval.gather_slot_bytes)),
+      grad_slots_(make_slots(plans_.train.grad_slot_bytes)),
+      reduce_memory_(make_reduce_memory()),
+      poison_(make_poison()) {}
+
+std::vector<StepExecutor::StageState> StepExecutor::make_stages(
+    const std::vector<Stage*>& stages, const std::vector<std::vector<int>>& stage_buckets) const {
+  std::vector<StageState> states;
+  const int count = static_cast<int>(stages.size());
+  for (int i = 0; i < count; ++i)
+    states.push_back({stages[i], stage_buckets[i], recomputes(options_, i, count), {}, {}});
+  return states;
 }
 
-std::vector<at::Tensor> StepExecutor::allocate(const std::vector<int64_t>& bytes) const {
-  std::vector<at::Tensor> slots;
-  for (int64_t n : bytes) slots.push_back(device_.zeros({n}, at::kByte));
+std::vector<StepExecutor::BucketState> StepExecutor::make_buckets(
+    const std::vector<FlatBucket*>& buckets) const {
+  std::vector<BucketState> states;
+  for (FlatBucket* bucket : buckets) states.push_back({bucket, device_.new_event()});
+  return states;
+}
+
+std::vector<StepExecutor::Slot> StepExecutor::make_slots(const std::vector<int64_t>& bytes) const {
+  std::vector<Slot> slots;
+  for (const int64_t n : bytes)
+    slots.push_back({device_.zeros({n}, at::kByte), device_.new_event()});
   return slots;
 }
 
-void StepExecutor::allocate_buffers() {
-  gather_slots_ = allocate(eval_plan_.gather_slot_bytes);
-  grad_slots_ = allocate(train_plan_.grad_slot_bytes);
-  const auto events = [&](size_t count) {
-    std::vector<Event> made;
-    for (size_t i = 0; i < count; ++i) made.push_back(device_.new_event());
-    return made;
-  };
-  gathered_ = events(buckets_.size());
-  gather_slot_free_ = events(gather_slots_.size());
-  grad_slot_free_ = events(grad_slots_.size());
-  // Buffers number i serve the i-th bucket of whichever stage is being reduced.
-  std::vector<int64_t> staging, wire, shard_slots;
-  at::ScalarType staging_dtype = at::kFloat;
-  for (const StageNeeds& stage : needs_) {
-    for (size_t i = 0; i < stage.buckets.size(); ++i) {
-      if (staging.size() <= i) {
-        staging.push_back(0);
-        wire.push_back(0);
-        shard_slots.push_back(0);
-      }
-      const FlatBucket* bucket = buckets_[stage.buckets[i]];
-      if (!bucket->trainable()) continue;
-      staging_dtype = bucket->master().scalar_type();
-      staging[i] = std::max(staging[i], bucket->gradient().staging_numel());
-      wire[i] = std::max(wire[i], bucket->gradient().wire_bytes());
-      shard_slots[i] = std::max(shard_slots[i], bucket->gradient().shard_slot_numel());
-      offloads_gradients_ |= bucket->gradient().offloaded();
+ReduceMemory StepExecutor::make_reduce_memory() const {
+  std::vector<std::vector<const BucketGradient*>> gradients;
+  for (const StageState& stage : stages_) {
+    auto& of_stage = gradients.emplace_back();
+    for (const int index : stage.buckets) {
+      const FlatBucket* bucket = buckets_[index].bucket;
+      of_stage.push_back(bucket->trainable() ? &bucket->gradient() : nullptr);
     }
   }
-  for (int64_t numel : staging) staging_.push_back(device_.zeros({numel}, staging_dtype));
-  for (auto& slots : shard_slots_)
-    for (int64_t numel : shard_slots) slots.push_back(device_.zeros({numel}, staging_dtype));
-  wire_ = allocate(wire);
-  if (!options_.poison_released) return;
-  int64_t largest = 0;
-  for (const FlatBucket* bucket : buckets_)
-    largest = std::max(largest, bucket->gather_slot_bytes());
-  // All bits set is NaN in every floating-point type.
-  poison_ = device_.empty({largest}, at::kByte).fill_(std::numeric_limits<uint8_t>::max());
+  return {device_, gradients};
 }
 
-// What is freed now may be given out again by LibTorch's allocator, which knows `compute` alone.
+at::Tensor StepExecutor::make_poison() const {
+  if (!options_.poison_released) return {};
+  int64_t largest = 0;
+  for (const BucketState& state : buckets_)
+    largest = std::max(largest, state.bucket->gather_slot_bytes());
+  // All bits set is NaN in every floating-point type.
+  return device_.empty({largest}, at::kByte).fill_(std::numeric_limits<uint8_t>::max());
+}
+
+// LibTorch's allocator gives out freed memory again at once, as far as it knows: it knows only of
+// the work on `compute`. So nothing may be left on the other two streams.
 StepExecutor::~StepExecutor() {
-  for (FlatBucket* bucket : buckets_) bucket->abandon();
+  for (const BucketState& state : buckets_) state.bucket->abandon();
   try {
     gather_.synchronize();
     reduce_.synchronize();
@@ -150,26 +112,17 @@ StepExecutor::~StepExecutor() {
   }
 }
 
-// What is gathered must have been updated, and its slots must have been left: of the last pass and
-// the update after it all is done that `compute` holds. Returns the batch on the device.
-MicroBatch StepExecutor::begin_pass(const MicroBatch& batch) {
+// Gathers wait for the update that changed the masters and for the last readers of their slots:
+// both are on `compute`, so they wait for all that it holds now. Returns the batch on the device.
+MicroBatch StepExecutor::begin_pass(const MicroBatch& host_batch) {
   started_.record(compute_);
   gather_.wait(started_);
-  return {device_.upload(batch.tokens),        device_.upload(batch.targets),
-          device_.upload(batch.weights),       device_.upload(batch.rows),
-          device_.upload(batch.images),        device_.upload(batch.source),
-          device_.upload(batch.source_lengths)};
-}
-
-// What comes next on `compute` finds the gradients as the reductions leave them.
-void StepExecutor::join_reduces() {
-  reduces_done_.record(reduce_);
-  compute_.wait(reduces_done_);
+  return host_batch.to(device_);
 }
 
 at::Tensor StepExecutor::forward_backward(const MicroBatch& host_batch, MicroStep step) {
   at::AutoGradMode grad_mode(true);
-  const auto& plan = train_plan_;
+  const SlotPlan& plan = plans_.train;
   const MicroBatch batch = begin_pass(host_batch);
   size_t next_gather = 0;
   at::Tensor loss;
@@ -177,39 +130,40 @@ at::Tensor StepExecutor::forward_backward(const MicroBatch& host_batch, MicroSte
   for (int t = 0; t < static_cast<int>(plan.turns.size()); ++t) {
     const auto [stage, forward, backward] = plan.turns[t];
     start_gathers(plan, t, next_gather);
-    finish_gathers(plan, t);
-    // The last stage's own functions may add weight gradients during its forward already.
+    finish_gathers(stage);
+    // Before the forward, since the loss of the last stage makes its gradients there already.
     if (backward) begin_grads(t, step);
     if (forward) forward_turn(stage, batch);
     if (forward && backward) {
-      loss = states_[stage].outputs[0].detach().to(at::kDouble);
-      grads = {at::ones_like(states_[stage].outputs[0])};
+      loss = stages_[stage].outputs[0].detach().to(at::kDouble);
+      grads = {at::ones_like(stages_[stage].outputs[0])};
     }
     if (backward) {
       backward_turn(stage, batch, grads);
-      // The reductions before these ran beside this turn's computation.
+      // First the reductions that were started a turn ago: they ran beside this turn's computation.
       advance_reduces();
       start_reduces(t, step);
     }
     release_after(plan, t);
   }
-  while (!reducing_.empty()) advance_reduces();
-  join_reduces();
-  // The host reads what lies in its memory.
-  if (offloads_gradients_ && step.last) reduce_.synchronize();
+  finish_reduces();
+  // Offloaded gradients are in the host's memory, and the host itself sums their squares: it waits
+  // here until the last of them have been copied there.
+  if (step.last && reduce_memory_.has_offloaded()) reduce_.synchronize();
   return loss;
 }
 
 std::vector<double> StepExecutor::evaluate(const MicroBatch& host_batch) {
   at::AutoGradMode grad_mode(false);
-  const auto& plan = eval_plan_;
+  const SlotPlan& plan = plans_.eval;
   const MicroBatch batch = begin_pass(host_batch);
   size_t next_gather = 0;
   TensorList values;
   for (int t = 0; t < static_cast<int>(plan.turns.size()); ++t) {
+    const int stage = plan.turns[t].stage;
     start_gathers(plan, t, next_gather);
-    finish_gathers(plan, t);
-    values = run_stage(plan.turns[t].stage, values, batch);
+    finish_gathers(stage);
+    values = run_stage(stage, values, batch);
     release_after(plan, t);
   }
   std::vector<double> sums;
@@ -218,87 +172,91 @@ std::vector<double> StepExecutor::evaluate(const MicroBatch& host_batch) {
 }
 
 void StepExecutor::parameters_changed() {
-  for (FlatBucket* bucket : buckets_)
-    if (bucket->trainable()) bucket->mark_changed();
+  for (const BucketState& state : buckets_)
+    if (state.bucket->trainable()) state.bucket->mark_changed();
 }
 
 MemoryLedger StepExecutor::ledger() const {
   MemoryLedger ledger;
-  for (const FlatBucket* bucket : buckets_) bucket->add_to(ledger);
-  ledger.add(MemoryClass::kGatherRing, total_bytes(gather_slots_));
-  ledger.add(MemoryClass::kReduceRing, total_bytes(grad_slots_));
-  ledger.add(MemoryClass::kStaging, total_bytes(staging_) + total_bytes(wire_));
-  for (const auto& slots : shard_slots_) ledger.add(MemoryClass::kStaging, total_bytes(slots));
-  if (poison_.defined()) ledger.add(MemoryClass::kPoison, static_cast<int64_t>(poison_.nbytes()));
+  for (const BucketState& state : buckets_) state.bucket->add_to(ledger);
+  const auto bytes = [](const at::Tensor& tensor) { return static_cast<int64_t>(tensor.nbytes()); };
+  for (const Slot& slot : gather_slots_) ledger.add(MemoryClass::kGatherRing, bytes(slot.memory));
+  for (const Slot& slot : grad_slots_) ledger.add(MemoryClass::kReduceRing, bytes(slot.memory));
+  ledger.add(MemoryClass::kStaging, reduce_memory_.bytes());
+  if (poison_.defined()) ledger.add(MemoryClass::kPoison, bytes(poison_));
   return ledger;
 }
 
-bool StepExecutor::recomputes(int stage) const {
-  return tessera::recomputes(options_, stage, static_cast<int>(stages_.size()));
-}
-
+// Starts the gathers that the plan has in this turn, from number `next` on.
 void StepExecutor::start_gathers(const SlotPlan& plan, int turn, size_t& next) {
   for (; next < plan.gathers.size() && plan.gathers[next].first_turn <= turn; ++next) {
-    const auto& hold = plan.gathers[next];
-    FlatBucket* bucket = buckets_[hold.bucket];
-    void* slot = hold.slot < 0 ? nullptr : gather_slots_[hold.slot].data_ptr();
-    if (hold.slot >= 0) gather_.wait(gather_slot_free_[hold.slot]);
+    const Hold& hold = plan.gathers[next];
+    BucketState& state = buckets_[hold.bucket];
+    void* memory = nullptr;
+    if (hold.slot >= 0) {
+      memory = gather_slots_[hold.slot].memory.data_ptr();
+      gather_.wait(gather_slots_[hold.slot].free);
+    }
     const StreamScope scope(gather_);
-    if (!bucket->start_gather(slot)) continue;
-    gathered_[hold.bucket].record(gather_);
-    trace("gather", bucket->name());
-    gathering_[hold.bucket] = true;
+    if (!state.bucket->start_gather(memory)) continue;
+    state.gathered.record(gather_);
+    trace("gather", state.bucket->name());
+    state.gathering = true;
   }
 }
 
-void StepExecutor::finish_gathers(const SlotPlan& plan, int turn) {
-  for (int bucket : needs_[plan.turns[turn].stage].buckets) {
-    if (!gathering_[bucket]) continue;
-    trace("wait", buckets_[bucket]->name());
-    compute_.wait(gathered_[bucket]);
-    buckets_[bucket]->wait_gather();
-    gathering_[bucket] = false;
+// `compute` waits for the parameters that a stage is about to read.
+void StepExecutor::finish_gathers(int stage) {
+  for (const int index : stages_[stage].buckets) {
+    BucketState& state = buckets_[index];
+    if (!state.gathering) continue;
+    trace("wait", state.bucket->name());
+    compute_.wait(state.gathered);
+    state.bucket->wait_gather();
+    state.gathering = false;
   }
 }
 
 void StepExecutor::release_after(const SlotPlan& plan, int turn) {
-  for (const auto& hold : plan.gathers) {
+  for (const Hold& hold : plan.gathers) {
     if (hold.last_turn != turn || hold.slot < 0) continue;
-    trace("release", buckets_[hold.bucket]->name());
-    buckets_[hold.bucket]->release(poison_.defined() ? poison_.data_ptr() : nullptr);
-    gather_slot_free_[hold.slot].record(compute_);
+    FlatBucket* bucket = buckets_[hold.bucket].bucket;
+    trace("release", bucket->name());
+    bucket->release(poison_.defined() ? poison_.data_ptr() : nullptr);
+    gather_slots_[hold.slot].free.record(compute_);
   }
 }
 
 TensorList StepExecutor::run_stage(int stage, const TensorList& inputs, const MicroBatch& batch) {
-  trace("forward", stages_[stage]->name());
+  Stage& link = *stages_[stage].stage;
+  trace("forward", link.name());
   const bool last = stage + 1 == static_cast<int>(stages_.size());
-  const TensorList outputs = stages_[stage]->forward(cast(inputs, options_.inputs), batch);
+  const TensorList outputs = link.forward(cast(inputs, options_.inputs), batch);
   return last ? outputs : cast(outputs, options_.outputs);
 }
 
 void StepExecutor::forward_turn(int stage, const MicroBatch& batch) {
-  auto& state = states_[stage];
+  StageState& state = stages_[stage];
   if (stage > 0 && state.inputs.empty())
-    fail("executor", "stage {} has no input", stages_[stage]->name());
-  const bool keep_graph = !recomputes(stage);
+    fail("executor", "stage {} has no input", state.stage->name());
   TensorList outputs;
   {
-    at::AutoGradMode grad_mode(keep_graph);
+    at::AutoGradMode grad_mode(!state.recomputes);
     outputs = run_stage(stage, state.inputs, batch);
   }
-  if (keep_graph) state.outputs = outputs;
+  if (!state.recomputes) state.outputs = outputs;
   if (stage + 1 == static_cast<int>(stages_.size())) return;
-  auto& next = states_[stage + 1].inputs;
+  TensorList& next = stages_[stage + 1].inputs;
   next.clear();
   for (const auto& output : outputs)
     next.push_back(output.detach().set_requires_grad(output.is_floating_point()));
 }
 
+// grads: in, of the stage's outputs; out, of its inputs, which are the outputs of the stage before.
 void StepExecutor::backward_turn(int stage, const MicroBatch& batch, TensorList& grads) {
-  auto& state = states_[stage];
+  StageState& state = stages_[stage];
   if (state.outputs.empty()) state.outputs = run_stage(stage, state.inputs, batch);
-  trace("backward", stages_[stage]->name());
+  trace("backward", state.stage->name());
   TensorList roots, root_grads;
   for (size_t i = 0; i < state.outputs.size(); ++i) {
     if (!state.outputs[i].requires_grad() || !grads[i].defined()) continue;
@@ -312,20 +270,32 @@ void StepExecutor::backward_turn(int stage, const MicroBatch& batch, TensorList&
   state.inputs.clear();
 }
 
-// Of the slot that the bucket's gradient has in this turn; -1: it needs none.
+// What the backward of this turn brings to a bucket's gradient: a tied weight has several turns in
+// a micro-batch.
+ReduceStep StepExecutor::reduce_step(int turn, int bucket, MicroStep step) const {
+  const BackwardTurns& turns = plans_.train.backward[bucket];
+  return {.first = step.first && turn == turns.first,
+          .last = step.last && turn == turns.last,
+          .single = step.first && step.last};
+}
+
+// The slot that the bucket's gradient has in this turn; -1: it needs none.
 int StepExecutor::grad_slot(int turn, int bucket) const {
-  for (const auto& hold : train_plan_.grads)
+  for (const Hold& hold : plans_.train.grads)
     if (hold.bucket == bucket && hold.first_turn == turn) return hold.slot;
   return -1;
 }
 
 void StepExecutor::begin_grads(int turn, MicroStep step) {
-  for (int bucket : needs_[train_plan_.turns[turn].stage].buckets) {
-    if (!buckets_[bucket]->trainable()) continue;
-    const int slot = grad_slot(turn, bucket);
-    if (slot >= 0) compute_.wait(grad_slot_free_[slot]);
-    buckets_[bucket]->gradient().begin(slot < 0 ? nullptr : grad_slots_[slot].data_ptr(),
-                                       step.first && turn == first_backward_[bucket]);
+  for (const int index : stages_[plans_.train.turns[turn].stage].buckets) {
+    FlatBucket* bucket = buckets_[index].bucket;
+    if (!bucket->trainable()) continue;
+    void* memory = nullptr;
+    if (const int slot = grad_slot(turn, index); slot >= 0) {
+      memory = grad_slots_[slot].memory.data_ptr();
+      compute_.wait(grad_slots_[slot].free);
+    }
+    bucket->gradient().begin(memory, reduce_step(turn, index, step).first);
   }
 }
 
@@ -333,20 +303,16 @@ void StepExecutor::start_reduces(int turn, MicroStep step) {
   filled_.record(compute_);
   reduce_.wait(filled_);
   const StreamScope scope(reduce_);
-  const auto& listed = needs_[train_plan_.turns[turn].stage].buckets;
+  const std::vector<int>& listed = stages_[plans_.train.turns[turn].stage].buckets;
   for (size_t i = 0; i < listed.size(); ++i) {
-    FlatBucket* bucket = buckets_[listed[i]];
+    FlatBucket* bucket = buckets_[listed[i]].bucket;
     if (!bucket->trainable()) continue;
-    const bool started = bucket->gradient().start_reduce(
-        step.first && turn == first_backward_[listed[i]],
-        step.last && turn == last_backward_[listed[i]], step.first && step.last, staging_[i],
-        wire_[i], shard_slots_[static_cast<size_t>(turn % 2)][i]);
+    const bool started = bucket->gradient().start_reduce(reduce_step(turn, listed[i], step),
+                                                         reduce_memory_.buffers(i, turn));
     trace(started ? "reduce" : "keep", bucket->name());
     reducing_.push_back({bucket, grad_slot(turn, listed[i])});
   }
-  if (options_.overlap) return;
-  while (!reducing_.empty()) advance_reduces();
-  join_reduces();
+  if (!options_.overlap) finish_reduces();
 }
 
 void StepExecutor::advance_reduces() {
@@ -354,10 +320,17 @@ void StepExecutor::advance_reduces() {
   std::erase_if(reducing_, [&](Reduce& reduce) {
     const bool more = reduce.bucket->gradient().advance();
     if (const int slot = std::exchange(reduce.slot, -1); slot >= 0)
-      grad_slot_free_[slot].record(reduce_);
+      grad_slots_[slot].free.record(reduce_);
     trace(more ? "reduce on" : "reduced", reduce.bucket->name());
     return !more;
   });
+}
+
+// Afterwards all reductions are over, for whatever comes next on `compute`.
+void StepExecutor::finish_reduces() {
+  while (!reducing_.empty()) advance_reduces();
+  reduces_done_.record(reduce_);
+  compute_.wait(reduces_done_);
 }
 
 void StepExecutor::trace(const char* what, const std::string& name) {

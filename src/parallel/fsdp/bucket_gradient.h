@@ -4,8 +4,8 @@
 
 #include <cstdint>
 
+#include "parallel/fsdp/bucket_placement.h"
 #include "parallel/fsdp/repointable_tensor.h"
-#include "parallel/fsdp/sharding_policy.h"
 #include "parallel/memory_ledger.h"
 #include "parallel/mesh.h"
 
@@ -17,6 +17,21 @@ struct MicroStep {
   bool last = true;   // the last: afterwards they are complete
 };
 
+// What one backward pass brings to the gradient of a bucket. A micro-batch has one for each stage
+// that uses the bucket.
+struct ReduceStep {
+  bool first = true;   // nothing of this step is in the kept gradient yet
+  bool last = true;    // nothing more comes in this step
+  bool single = true;  // the step has one micro-batch
+};
+
+// Memory of the device that a reduction works in; may be larger than what is asked for.
+struct ReduceBuffers {
+  at::Tensor staging;     // [staging_numel()] of the master's dtype, until the first advance()
+  at::Tensor wire;        // [wire_bytes()] bytes, until the first advance()
+  at::Tensor shard_slot;  // [shard_slot_numel()] of the master's dtype, until advance() is false
+};
+
 // clang-format off
 // The gradient of one bucket: what the backward pass adds into, what stays over the micro-batches
 // of a step, and the way from one to the other over ranks.
@@ -26,8 +41,8 @@ struct MicroStep {
 //   the way              reduce-scatter over dp_shard -> all-reduce of the shard over dp_replicate
 //                        -> at zero 0 all-gather over dp_shard
 //
-// An offloaded shard (ShardingPolicy) is kept in the host's memory: it comes to the device when the
-// next reduction is added to it, and goes back after that.
+// An offloaded shard (ShardingPolicy) is kept in the host's memory: each reduction copies it to the
+// device, adds to it there and copies it back.
 //
 // A bucket that several stages use is reduced once for each use, in every stage of ZeRO alike, so
 // that all give the same bits; only where gradients are kept in full over several micro-batches are
@@ -35,54 +50,53 @@ struct MicroStep {
 // clang-format on
 class BucketGradient {
  public:
-  // numel: of the bucket; uses: how many stages read it.
-  BucketGradient(Mesh& mesh, const ShardingPolicy& policy, at::ScalarType params, int64_t numel,
-                 int uses);
+  // numel: of the bucket, whose placement says that it is trainable.
+  BucketGradient(Mesh& mesh, const BucketPlacement& placement, int64_t numel);
 
-  // [numel], what the backward pass sees.
+  // [numel] of the params dtype: what the backward pass adds into, from begin() to start_reduce().
   const at::Tensor& view() const { return view_.tensor(); }
-  // What the optimizer reads once the step's reductions are done: this rank's shard, at zero 0 all.
-  const at::Tensor& kept() const { return policy_.zero == 0 || offloaded_ ? kept_ : own_; }
-  bool offloaded() const { return offloaded_; }
+  // What the optimizer reads once the step's reductions are done, in the master's dtype: this
+  // rank's shard [shard_numel], at zero 0 all [numel].
+  const at::Tensor& kept() const {
+    return placement_.updates_everything() || offloaded() ? kept_ : own_;
+  }
+  bool offloaded() const { return placement_.gradient_place() == StatePlace::kPinnedHost; }
 
+  // Bytes of the ring slot that begin() needs; 0: the backward pass adds into the kept gradient.
   int64_t slot_bytes() const;
-  // Elements of the master's dtype that start_reduce() needs as staging.
+  // What start_reduce() needs as ReduceBuffers: for what arrives beside the kept gradient, in
+  // elements of the master's dtype; to convert what travels, in bytes; for an offloaded shard while
+  // it is added to, in elements of the master's dtype.
   int64_t staging_numel() const;
-  // Elements of the master's dtype that an offloaded shard needs on the device from start_reduce()
-  // until advance() has returned false.
-  int64_t shard_slot_numel() const { return offloaded_ ? shard_ : 0; }
-  // Bytes that it needs besides to convert what travels.
   int64_t wire_bytes() const;
+  int64_t shard_slot_numel() const { return offloaded() ? shard_ : 0; }
   void add_to(MemoryLedger& ledger) const;
 
-  // Before a backward pass. first: nothing of this step is in the gradient yet.
+  // Before a backward pass: view() starts at zero, or where the kept gradient stands. `slot`:
+  // slot_bytes() bytes of the device, or null. first: as in ReduceStep.
   void begin(void* slot, bool first);
-  // After it. last: nothing more comes in this step; single: the step has one micro-batch. False
-  // if no operation was started. advance() follows in any case.
-  bool start_reduce(bool first, bool last, bool single, const at::Tensor& staging,
-                    const at::Tensor& wire, const at::Tensor& shard_slot);
-  // Waits for the operation on its way and starts the next one; false when none is left. After the
-  // first call the slot is free.
+  // After it: the gradient goes on its way, behind what the current stream holds. Collective over
+  // dp_shard. False if no operation was needed now. advance() follows in any case, until it is
+  // false, and before the next start_reduce().
+  bool start_reduce(const ReduceStep& step, const ReduceBuffers& buffers);
+  // Orders the current stream (on the CPU: the host) after the operation on its way and starts the
+  // next one; false when none is left. After the first call the slot is free, as far as that stream
+  // has come. Throws what went wrong in the operation.
   bool advance();
-  // Error path: blocks until nothing touches this rank's memory, which an abort must end.
+  // For FlatBucket::abandon(): the operation on its way.
   Work& work() { return work_; }
 
  private:
   enum class Phase { kIdle, kReduceScatter, kAllReduce, kAllGather };
 
-  bool per_use(bool single) const { return !full_ || (uses_ > 1 && single); }
   void add_up(const at::Tensor& to, const at::Tensor& from, bool first);
-  void reduce_scatter(const at::Tensor& from, const at::Tensor& staging, const at::Tensor& wire);
+  void reduce_scatter(const at::Tensor& from, const ReduceBuffers& buffers);
   bool next_phase();
 
   Mesh& mesh_;
-  ShardingPolicy policy_;
-  at::ScalarType params_;
+  BucketPlacement placement_;
   int64_t numel_;
-  int uses_;
   int64_t shard_;    // elements of this rank's shard
-  bool full_;        // kept_ holds the whole bucket
-  bool offloaded_;   // kept_ is a shard in the host's memory
   bool direct_;      // the backward pass adds into kept_
   at::Tensor kept_;  // [numel] or [shard]
   at::Tensor own_;   // this rank's shard, on the device; undefined while it is offloaded

@@ -6,13 +6,13 @@
 #include <map>
 #include <string>
 
-#include "base/error.h"
 #include "base/xxh3.h"
 
 namespace tessera {
 namespace {
 
-// What this rank has in common with the others of one axis, in the same order on each.
+// Names and hashes of what this rank must hold alike with the other ranks of one axis, in the same
+// order on each of them.
 class Copies {
  public:
   void add(const Segment& segment, const at::Tensor& state, const char* what) {
@@ -39,12 +39,11 @@ class Copies {
     for (int64_t i = 0; i < count; ++i)
       for (int rank = 1; rank < group.size(); ++rank)
         if (hashes[rank * count + i] != hashes[i])
-          fail("replicas",
-               "step {}: {} differs over {} between ranks {} and {}; these ranks must hold it bit "
-               "for bit alike. It is a fault of the program or of a machine; lower "
-               "debug.compare_replicas_every to find the first step, and go on from a checkpoint "
-               "before it",
-               step, names_[static_cast<size_t>(i)], axis, world_rank(0), world_rank(rank));
+          throw ReplicasDiffer(fmt::format(
+              "[replicas] step {}: {} differs over {} between ranks {} and {}; these ranks must "
+              "hold it bit for bit alike. It is a fault of the program or of a machine; compare "
+              "more often to find the first step, and go on from a checkpoint before it",
+              step, names_[static_cast<size_t>(i)], axis, world_rank(0), world_rank(rank)));
   }
 
  private:
@@ -52,8 +51,8 @@ class Copies {
   std::vector<int64_t> hashes_;
 };
 
-// By how many ranks of a tp group hold the same part. The most come first: what all compare is said
-// before some of them have an error of their own.
+// By the number of ranks of a tp group that hold the same part, largest first: a difference that
+// all of tp can see is reported before a few ranks stop for one that only they can see.
 using CopiesByCount = std::map<int, Copies, std::greater<>>;
 
 CopiesByCount over_tp(const std::vector<FlatBucket*>& buckets, int tp) {
@@ -76,10 +75,10 @@ Copies over_dp_replicate(const std::vector<FlatBucket*>& buckets) {
 Copies over_dp_shard(const std::vector<FlatBucket*>& buckets) {
   Copies copies;
   for (const FlatBucket* bucket : buckets) {
-    if (!bucket->keeps_full_parameters()) continue;
+    if (bucket->placement().full_copy() == FullCopy::kGathered) continue;
     for (const Segment& segment : bucket->full_segments()) {
       copies.add(segment, bucket->full(), "full copy of the weights");
-      if (bucket->updates_everything()) copies.add_states(*bucket, segment);
+      if (bucket->placement().updates_everything()) copies.add_states(*bucket, segment);
     }
   }
   return copies;

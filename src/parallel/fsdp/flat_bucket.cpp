@@ -2,12 +2,14 @@
 
 #include <ATen/ATen.h>
 
+#include "base/error.h"
 #include "kernels/kernels.h"
 
 namespace tessera {
 namespace {
 
-// A view of `flat` as a leaf that autograd sees as a tensor of its own.
+// Elements of `flat` from `offset` on, in this shape. detach() makes it a leaf: autograd sees no
+// view, but a tensor of its own.
 at::Tensor view_of(const at::Tensor& flat, int64_t offset, const std::vector<int64_t>& shape) {
   int64_t numel = 1;
   for (int64_t s : shape) numel *= s;
@@ -28,55 +30,64 @@ FlatBucket::FlatBucket(std::string name, std::vector<ParameterPack*> packs, Mesh
                        const BucketOptions& options)
     : name_(std::move(name)),
       mesh_(mesh),
-      options_(options),
+      placement_(options.placement(mesh.shape())),
+      moment_store_(options.moments),
+      offload_(options.offload),
       layout_(std::move(packs), mesh.dp_shard()),
-      resident_(!options.policy.offload_optimizer &&
-                options.params == master_dtype(options.params) &&
-                (options.policy.zero == 0 || mesh.dp_shard() == 1)),
       full_(layout_.numel, options.params, mesh.device().torch_device()) {
+  const bool on_disk = placement_.moments_place() == StatePlace::kFile;
+  const bool offloads = placement_.master_place() == StatePlace::kPinnedHost;
+  if (on_disk != (moment_store_ != nullptr) || offloads != (offload_ != nullptr))
+    fail("bucket",
+         "{}: its policy has moments {} and states {}, but a store of moments is {} and an offload "
+         "store is {}; give exactly the stores that the policy needs",
+         name_, on_disk ? "on disk" : "in memory", offloads ? "offloaded" : "on the device",
+         moment_store_ ? "given" : "not given", offload_ ? "given" : "not given");
   const int64_t begin = mesh.dp_shard_rank() * shard_numel();
-  const bool whole = options.policy.zero == 0;
+  const bool whole = placement_.updates_everything();
   segments_ = layout_.segments(begin, begin + shard_numel(), whole ? 0 : begin);
   update_segments_ = whole ? layout_.segments(0, numel(), 0) : segments_;
   allocate();
   bind_parameters();
 }
 
-void FlatBucket::allocate() {
-  const at::ScalarType wide = master_dtype(options_.params);
-  const int64_t begin = mesh_.dp_shard_rank() * shard_numel();
-  const int64_t held = options_.policy.zero == 0 ? numel() : shard_numel();
-  const bool offloads = options_.policy.offload_optimizer;
-  const auto state = [&](at::ScalarType dtype) {
-    return offloads ? device().zeros_pinned({held}, dtype) : device().zeros({held}, dtype);
-  };
-  if (!resident_ && options_.policy.keeps_full_parameters()) {
-    full_memory_ = device().zeros({numel()}, options_.params);
-    full_.point_at(full_memory_.data_ptr());
-    if (options_.params == wide && !offloads) master_ = full_memory_.narrow(0, begin, held);
-  }
-  if (!master_.defined()) master_ = state(wide);
-  if (resident_) full_.point_at(master_.data_ptr());
-  if (options_.trainable) allocate_trained(held, state);
-  if (offloads)
-    place_in_store_ = options_.offload->add(
-        {master_, moments_, gradient_ && gradient_->offloaded() ? gradient_->kept() : at::Tensor()},
-        options_.trainable, options_.params != wide);
+// A new state of zeros, as large as what this rank updates, in the memory that the policy chose.
+at::Tensor FlatBucket::zero_state(at::ScalarType dtype) const {
+  return offload_ ? device().zeros_pinned({updated_numel()}, dtype)
+                  : device().zeros({updated_numel()}, dtype);
 }
 
-void FlatBucket::allocate_trained(int64_t held,
-                                  const std::function<at::Tensor(at::ScalarType)>& state) {
-  const at::ScalarType wide = master_dtype(options_.params);
-  gradient_.emplace(mesh_, options_.policy, options_.params, numel(), options_.uses);
-  const int moments = options_.policy.moments;
-  const at::ScalarType dtype = wide == at::kDouble ? wide : options_.policy.moment_dtype;
-  if (options_.moments) {
-    StoredMoments stored = options_.moments->add_bucket(moments, held, dtype);
+void FlatBucket::allocate() {
+  const FullCopy full_copy = placement_.full_copy();
+  if (full_copy == FullCopy::kKept) {
+    full_memory_ = device().zeros({numel()}, placement_.params());
+    full_.point_at(full_memory_.data_ptr());
+  }
+  master_ = placement_.master_in_copy()
+                ? full_memory_.narrow(0, mesh_.dp_shard_rank() * shard_numel(), shard_numel())
+                : zero_state(placement_.wide());
+  if (full_copy == FullCopy::kResident) full_.point_at(master_.data_ptr());
+  if (trainable()) {
+    gradient_.emplace(mesh_, placement_, numel());
+    allocate_moments();
+  }
+  if (!offload_) return;
+  const bool grad = trainable() && placement_.gradient_place() == StatePlace::kPinnedHost;
+  place_in_store_ =
+      offload_->add({master_, moments_, grad ? gradient_->kept() : at::Tensor()}, trainable(),
+                    /*converted=*/placement_.params() != placement_.wide());
+}
+
+void FlatBucket::allocate_moments() {
+  const int count = placement_.moments();
+  if (moment_store_) {
+    StoredMoments stored =
+        moment_store_->add_bucket(count, updated_numel(), placement_.moment_dtype());
     place_in_store_ = stored.bucket;
     moments_ = std::move(stored.moments);
     return;
   }
-  for (int i = 0; i < moments; ++i) moments_.push_back(state(dtype));
+  for (int i = 0; i < count; ++i) moments_.push_back(zero_state(placement_.moment_dtype()));
 }
 
 void FlatBucket::bind_parameters() {
@@ -96,7 +107,8 @@ void FlatBucket::bind_parameters() {
       }
       part->value.set_requires_grad(trainable());
       if (trainable()) {
-        // Code that leaves weight gradients to autograd finds the slot as .grad and adds into it.
+        // Our layers add into Parameter::grad themselves; for modules autograd adds into .grad, so
+        // both are the same memory.
         part->grad = view_of(gradient_->view(), offset, part->box.shape);
         part->value.mutable_grad() = part->grad;
       }
@@ -105,7 +117,7 @@ void FlatBucket::bind_parameters() {
   }
 }
 
-// What a module's own constructor has drawn.
+// The master starts from the values that a module's own constructor has drawn.
 void FlatBucket::take_values(const Parameter& part) {
   at::NoGradGuard no_grad;
   const at::Tensor values = part.module_tensor.detach().reshape({-1});
@@ -119,31 +131,32 @@ void FlatBucket::take_values(const Parameter& part) {
 void FlatBucket::add_to(MemoryLedger& ledger) const {
   const auto bytes = [](const at::Tensor& tensor) { return static_cast<int64_t>(tensor.nbytes()); };
   if (full_memory_.defined()) ledger.add(MemoryClass::kParameters, bytes(full_memory_));
-  const bool offloads = options_.policy.offload_optimizer;
-  // A master that is a slice of the full copy is counted there.
-  if (!full_memory_.defined() || options_.params != master_.scalar_type() || offloads)
-    ledger.add(offloads ? MemoryClass::kOffloadHost : MemoryClass::kMaster, bytes(master_));
-  const auto place = offloads           ? MemoryClass::kOffloadHost
-                     : options_.moments ? MemoryClass::kOffloadFile
-                                        : MemoryClass::kMoments;
-  for (const auto& moment : moments_) ledger.add(place, bytes(moment));
+  // A master that is a part of the full copy is counted there.
+  if (!full_memory_.defined() || !master_.is_alias_of(full_memory_))
+    ledger.add(class_of(placement_.master_place(), MemoryClass::kMaster), bytes(master_));
+  for (const auto& moment : moments_)
+    ledger.add(class_of(placement_.moments_place(), MemoryClass::kMoments), bytes(moment));
   if (gradient_) gradient_->add_to(ledger);
 }
 
 int64_t FlatBucket::gather_slot_bytes() const {
-  return resident_ || options_.policy.keeps_full_parameters()
-             ? 0
-             : numel() * static_cast<int64_t>(c10::elementSize(options_.params));
+  return placement_.full_copy() == FullCopy::kGathered
+             ? numel() * static_cast<int64_t>(c10::elementSize(placement_.params()))
+             : 0;
 }
 
 bool FlatBucket::start_gather(void* slot) {
-  if (resident_) return false;
-  if (refreshes()) {
-    if (!std::exchange(changed_, false)) return false;
-  } else {
-    full_.point_at(slot);
+  switch (placement_.full_copy()) {
+    case FullCopy::kResident:
+      return false;
+    case FullCopy::kKept:
+      if (!std::exchange(changed_, false)) return false;
+      break;
+    case FullCopy::kGathered:
+      full_.point_at(slot);
+      break;
   }
-  if (options_.policy.zero == 0) {
+  if (placement_.updates_everything()) {
     copy_master(full_.tensor());
     return true;
   }
@@ -155,21 +168,21 @@ bool FlatBucket::start_gather(void* slot) {
 }
 
 void FlatBucket::copy_master(const at::Tensor& to) {
-  if (options_.offload)
-    options_.offload->load_master(place_in_store_, to);
+  if (offload_)
+    offload_->load_master(place_in_store_, to);
   else
     kernels::convert(to, master_);
 }
 
 BucketUpdate FlatBucket::begin_update() {
-  if (options_.offload) {
-    StoreUse use(*options_.offload, place_in_store_);
-    const OffloadStore::States& states = options_.offload->on_device(place_in_store_);
+  if (offload_) {
+    StoreUse use(*offload_, place_in_store_);
+    const OffloadStore::States& states = offload_->on_device(place_in_store_);
     return {std::move(use), states.master, states.grad.defined() ? states.grad : grad(),
             states.moments};
   }
-  return {options_.moments ? StoreUse(*options_.moments, place_in_store_) : StoreUse(), master_,
-          grad(), moments_};
+  return {moment_store_ ? StoreUse(*moment_store_, place_in_store_) : StoreUse(), master_, grad(),
+          moments_};
 }
 
 void FlatBucket::wait_gather() {

@@ -19,7 +19,8 @@ void initialize_weights(FlatBucket& bucket, uint64_t seed) {
     const uint64_t stream = stream_of(spec.name);
     const Box box = whole_box(spec.shape);
     const BoxSlice whole{box, 0, box.numel()};
-    // A run in fp64 starts from the same fp32 weights; the draws of a GPU's are made on the host.
+    // Draws are in fp32 and on the host: a run in fp64 and one on a GPU start from the same
+    // weights.
     const at::Tensor drawn =
         out.scalar_type() == at::kFloat && out.is_cpu() ? out : at::empty(out.sizes(), at::kFloat);
     auto* values = drawn.mutable_data_ptr<float>();

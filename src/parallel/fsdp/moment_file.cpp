@@ -18,23 +18,24 @@
 namespace tessera {
 namespace {
 
-// A file without a name; where names of open files cannot be removed, `path` is that name, to be
-// removed at the end, else empty.
+// Opens a new file and removes its name at once, so that nothing is left behind, whatever ends the
+// process. Where names of open files cannot be removed, `path` becomes the name, to be removed at
+// the end; else it becomes empty.
 int open_unnamed(const std::filesystem::path& folder, std::string& path) {
   path = folder / "tessera-moments-XXXXXX";
   const int file = mkostemp(path.data(), O_CLOEXEC);
   if (file < 0)
     fail_user("moments",
-              "memory.offload_dir: no file can be made in {}: {}; name an existing folder on a "
-              "local disk that this user can write to",
+              "no file can be made in {}: {}; name an existing folder on a local disk that this "
+              "user can write to",
               folder.string(), reason_of(errno));
   if (unlink(path.c_str()) == 0) path.clear();
   return file;
 }
 
-// 0, or why `bytes` bytes of the file cannot be reserved. Where the file system has no call for
-// that, they are written: a page that has no place on the disk would end the process when it is
-// touched.
+// Reserves `bytes` bytes of the disk for the file; returns 0 or an errno. Without that the process
+// would be killed when it touches a page of the mapping for which the disk has no room. Where the
+// file system has no call for it, zeros are written.
 int reserve(int file, int64_t bytes) {
   const int error = posix_fallocate(file, 0, bytes);
   if (!is_unsupported(error) || error == 0) return error;
@@ -54,11 +55,10 @@ int reserve(int file, int64_t bytes) {
 MomentFile::MomentFile(const std::filesystem::path& folder, int64_t bytes)
     : folder_(folder.string()), bytes_(bucket_bytes(bytes)) {
   if (bytes <= 0)
-    fail_user(
-        "moments",
-        "memory.offload_dir: {}; there are no moments to put there, since the optimizer keeps "
-        "none; leave it out",
-        folder_);
+    fail_user("moments",
+              "there are no moments to put in {}, since the optimizer keeps none; leave the folder "
+              "out",
+              folder_);
   file_ = open_unnamed(folder, name_);
   try {
     struct statfs system {};
@@ -68,26 +68,25 @@ MomentFile::MomentFile(const std::filesystem::path& folder, int64_t bytes)
     if (known && (system.f_type == TMPFS_MAGIC || system.f_type == RAMFS_MAGIC))
       fail_user(
           "moments",
-          "memory.offload_dir: {} lies in memory (tmpfs), so moments there would take as much "
-          "of it as without; name a folder on a disk, or leave memory.offload_dir out",
+          "{} lies in memory (tmpfs), so moments there would take as much of it as without; name a "
+          "folder on a disk, or leave the folder out",
           folder_);
     const int64_t free = static_cast<int64_t>(system.f_bavail) * system.f_bsize;
     const int error = known && bytes_ > free ? ENOSPC : reserve(file_, bytes_);
     if (error == ENOSPC)
       fail_user("moments",
-                "memory.offload_dir: this rank needs {} bytes in {}, where {} are free (other "
+                "this rank needs {} bytes in {}, where {} are free (other "
                 "ranks of the node take theirs there too); free some, name another disk, or use "
                 "more ranks",
                 bytes_, folder_, free);
     if (error != 0)
-      fail_user("moments",
-                "memory.offload_dir: {} bytes cannot be reserved in {}: {}; name another disk",
-                bytes_, folder_, reason_of(error));
+      fail_user("moments", "{} bytes cannot be reserved in {}: {}; name another disk", bytes_,
+                folder_, reason_of(error));
     void* memory =
         mmap(nullptr, static_cast<size_t>(bytes_), PROT_READ | PROT_WRITE, MAP_SHARED, file_, 0);
     if (memory == MAP_FAILED && is_unsupported(errno)) {
       warning_ = fmt::format(
-          "memory.offload_dir: the file system of {} cannot map files ({}): the moments stay in "
+          "the file system of {} cannot map files ({}): the moments stay in "
           "memory, {} bytes on each rank",
           folder_, reason_of(errno), bytes_);
       close_file();
@@ -152,14 +151,16 @@ void MomentFile::read_ahead(const Region& region) const {
   madvise(memory_ + region.offset, static_cast<size_t>(region.bytes), MADV_WILLNEED);
 }
 
-// Write-back starts, and the pages leave this process; the kernel still has them.
+// Starts the write-back and takes the pages from this process; the kernel keeps them until
+// forget().
 void MomentFile::leave(const Region& region) noexcept {
   if (file_ < 0) return;
   write_back(region, SYNC_FILE_RANGE_WRITE);
   madvise(memory_ + region.offset, static_cast<size_t>(region.bytes), MADV_DONTNEED);
 }
 
-// Where the file system has no such call, the kernel writes when it sees fit.
+// Where the file system has no such call, the kernel writes back when it sees fit, which is no
+// error.
 void MomentFile::write_back(const Region& region, unsigned flags) noexcept {
   if (sync_file_range(file_, region.offset, region.bytes, flags) == 0) return;
   if (error_ == 0 && !is_unsupported(errno) && errno != ESPIPE) error_ = errno;

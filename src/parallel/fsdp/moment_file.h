@@ -52,15 +52,15 @@ class MomentFile : public MomentStore {
   void forget(const Region& region) noexcept;
 
   std::string folder_;
-  std::string name_;  // empty: it has none
+  std::string name_;  // empty: the file has none any more
   std::string warning_;
-  int file_ = -1;  // -1 beside memory_: the moments lie in ordinary memory
+  int file_ = -1;  // -1: the moments lie in ordinary memory (warning())
   int64_t bytes_;
   std::byte* memory_ = nullptr;
   std::vector<Region> regions_;
   int64_t used_ = 0;
   int last_ = -1;  // the bucket whose write-back may still run
-  int error_ = 0;  // the first that writing back has met
+  int error_ = 0;  // the errno of the first write-back that failed
 };
 
 }  // namespace tessera

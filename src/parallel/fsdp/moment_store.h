@@ -14,27 +14,29 @@ struct StoredMoments {
 };
 
 // A place other than the device's ordinary memory for what an update reads and writes. An update
-// takes the buckets in the order in which they were added, one at a time; a store may so keep few
-// of them at hand.
+// takes the buckets in the order in which they were added, one at a time, so a store need keep only
+// a few of them at hand.
 class UpdateStore {
  public:
   virtual ~UpdateStore() = default;
 
-  // An update of bucket number `bucket` starts and ends. begin() throws what went wrong since.
+  // An update of bucket number `bucket` starts and ends. begin() throws if something has gone wrong
+  // since the last one.
   virtual void begin(int bucket) = 0;
   virtual void end(int bucket) noexcept = 0;
 
-  // Around reading or writing states outside of updates (checkpoints): what updates wrote is there,
-  // and memory that was taken for them may go.
+  // Called before and after states are read or written outside of updates, by checkpoints: waits
+  // until what updates wrote is there, and gives back memory that reading has taken.
   virtual void release() = 0;
 };
 
 // One for the moments alone.
 class MomentStore : public UpdateStore {
  public:
-  // Of each bucket's part of the store: pages of every processor divide it.
+  // Each bucket's part of the store starts at a multiple of it: a multiple of the page size of
+  // every processor.
   static constexpr int64_t kAlignment = int64_t{1} << 16;
-  // What a bucket takes whose moments have `bytes` bytes together.
+  // Bytes of the part of a bucket whose moments have `bytes` bytes together.
   static int64_t bucket_bytes(int64_t bytes) {
     return (bytes + kAlignment - 1) / kAlignment * kAlignment;
   }

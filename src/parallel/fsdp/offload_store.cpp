@@ -65,7 +65,7 @@ void OffloadStore::allocate() {
     buffer.used = device_.new_event();
   }
   wide_ = device_.zeros({master}, at::kByte);
-  device_.synchronize();  // the zeros were written on a stream that `in` does not wait for
+  device_.synchronize();  // or `in` might write into a buffer before the zeros do
 }
 
 void OffloadStore::load_master(int bucket, const at::Tensor& to) {
@@ -73,7 +73,8 @@ void OffloadStore::load_master(int bucket, const at::Tensor& to) {
   device_.current_stream().wait(entry.stored);
   const at::Tensor& master = entry.host.master;
   if (to.scalar_type() == master.scalar_type()) {
-    // As for autograd no write at all: what it saved of a slot is the same value when it is back.
+    // variable_data() keeps autograd from counting this as a change of what it has saved: the slot
+    // gets back the values that it had.
     to.variable_data().copy_(master, /*non_blocking=*/true);
     return;
   }

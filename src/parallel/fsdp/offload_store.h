@@ -36,13 +36,14 @@ class OffloadStore final : public UpdateStore {
     at::Tensor grad;  // undefined: it is not here
   };
 
-  // What a state takes of a buffer: starts are aligned.
+  // Bytes that a state takes in a buffer, with the padding that aligns the next one.
   static int64_t padded_bytes(int64_t bytes) { return (bytes + 255) / 256 * 256; }
 
   // The next bucket's states, flat tensors of Device::zeros_pinned(). `updated`: begin() and end()
-  // are called for it; `converted`: load_master() is asked for another dtype. Returns its number.
+  // will be called for it; `converted`: load_master() will be asked for another dtype. Returns the
+  // bucket's number.
   int add(States host, bool updated, bool converted);
-  // After the last add(): takes the device's memory.
+  // After the last add(): allocates the buffers on the device, large enough for any of the buckets.
   void allocate();
 
   // to <- the master of a bucket, converted, on the current stream.
@@ -55,7 +56,7 @@ class OffloadStore final : public UpdateStore {
   // The host waits until its memory holds what the updates wrote.
   void release() override { out_.synchronize(); }
 
-  // The device's memory; that of the states is counted by who has them.
+  // Adds the buffers on the device. The states in the host's memory are counted by their buckets.
   void add_to(MemoryLedger& ledger) const;
 
  private:

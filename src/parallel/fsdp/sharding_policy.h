@@ -32,12 +32,9 @@ struct ShardingPolicy {
   int moments = 2;                           // of the optimizer, per trainable parameter
   at::ScalarType moment_dtype = at::kFloat;  // ignored where the master is fp64
   bool moments_on_disk = false;              // in a MomentFile
-  // In an OffloadStore, pinned host memory: masters and moments; besides, gradients that are
-  // shards.
-  bool offload_optimizer = false;
-  bool offload_gradients = false;
+  bool offload_optimizer = false;  // masters and moments in pinned host memory (OffloadStore)
+  bool offload_gradients = false;  // gradients too, where a shard of them is kept
 
-  bool keeps_full_parameters() const { return zero <= 2; }
   bool keeps_full_gradients() const { return zero <= 1 || !reduce_per_micro_batch; }
 };
 

@@ -11,16 +11,17 @@
 
 namespace tessera {
 
-// Elements from which on a gradient travels as it lies.
+// Gradients with at least this many elements are summed where they lie, smaller ones packed.
 inline constexpr int64_t kLargeTpGradient = int64_t{1} << 16;
 
 // Completes the gradients that are partial over tensor parallelism
-// (ParameterSpec::sums_gradient_over_tp): norms and row biases under sequence parallelism over tp,
-// key and value heads fewer than tp over the ranks that hold the same one.
+// (ParameterSpec::sums_gradient_over_tp). Under sequence parallelism these are norms and row
+// biases, summed over tp; with fewer key and value heads than ranks, the weights of those heads,
+// summed over the ranks that hold the same one.
 //
-// It runs once a step on what the reductions over data-parallel ranks have left (sums commute), in
-// fixed rank order, so all stages of ZeRO have the same bits. Small segments travel packed, large
-// ones as they lie.
+// It runs once a step, after the reductions over data-parallel ranks: which of the two sums is
+// first makes no difference to what is summed. Each adds in fixed rank order, so all stages of ZeRO
+// have the same bits. Small segments are packed into one operation, large ones go as they lie.
 class TpGradientSum {
  public:
   // Collective over tp. `buckets` and `mesh` outlive it.
@@ -35,7 +36,7 @@ class TpGradientSum {
   // By the number of ranks that sum: this rank's parts of the gradients.
   std::map<int, std::vector<at::Tensor>> large_, small_;
   Mesh& mesh_;
-  at::Tensor packed_;  // holds all small ones of a number
+  at::Tensor packed_;  // [as many elements as the small gradients of any one group have together]
 };
 
 }  // namespace tessera

@@ -12,7 +12,7 @@ using torch::autograd::AutogradContext;
 using torch::autograd::Function;
 using torch::autograd::variable_list;
 
-// Which of `samples` start among a rank's `rows`, and where.
+// Which of `samples` equally long samples start among this rank's `rows` tokens, and where.
 struct Starts {
   Starts(int64_t rows_of_rank, int64_t samples, const TensorParallel& tp) : rows(rows_of_rank) {
     const int64_t tokens = rows * tp.token_parts();
@@ -28,11 +28,11 @@ struct Starts {
 
   at::Tensor of(const at::Tensor& x) const { return x.slice(0, row, rows, length); }
 
-  int64_t rows;    // of this rank
+  int64_t rows;    // tokens of this rank
   int64_t length;  // tokens of a sample
-  int64_t sample;  // the first that starts here
-  int64_t count;   // how many do
-  int64_t row;     // where the first does
+  int64_t sample;  // the first sample that starts here
+  int64_t count;   // how many samples start here
+  int64_t row;     // the token of this rank with which the first of them starts
 };
 
 struct FirstTokens : Function<FirstTokens> {

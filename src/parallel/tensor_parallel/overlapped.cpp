@@ -8,8 +8,10 @@
 namespace tessera {
 namespace {
 
-// One hop: `outgoing` to the next rank, `incoming` from the one before. A group's operations run
-// one after another, so every second rank receives first; if all sent, nobody would receive.
+// One hop around the ring: `outgoing` goes to the next rank, `incoming` comes from the one before.
+// On the CPU a send ends when its receiver has taken all of it, and until then it blocks the
+// group's later operations, the receive among them. If every rank sent first, all would wait for
+// ever; so every second rank receives first.
 struct Hop {
   Hop(const at::Tensor& outgoing, const at::Tensor& incoming, const TensorParallel& context)
       : tp(context) {
@@ -83,7 +85,7 @@ at::Tensor gather_product(const at::Tensor& own, const at::Tensor& w, const Tens
 PendingTensor start_product_sum(const at::Tensor& x, const at::Tensor& w,
                                 const TensorParallel& tp) {
   if (!tp.rings()) return tp.start_sum(at::mm(x, w));
-  tp.own_tokens(x);  // they must divide
+  tp.own_tokens(x);  // Error unless the ranks divide the tokens
   return tp.done(ring_product_sum(x, w, tp));
 }
 

@@ -21,11 +21,13 @@ namespace tessera {
 // rounds.
 // clang-format on
 
-// [N, O] = (gather of `own` [n, I]) times w [I, O]. `whole`, if it is asked for, gets the gathered.
+// [N, O] = (gather of `own` [n, I]) times w [I, O]. `whole`, unless it is null, becomes the
+// gathered [N, I].
 at::Tensor gather_product(const at::Tensor& own, const at::Tensor& w, const TensorParallel& tp,
                           at::Tensor* whole = nullptr);
 
-// [n, O] = sum over tp of x [N, I] times w [I, O]. With kRing the sum is there on return.
+// [n, O] = sum over tp of x [N, I] times w [I, O]. Around a ring the sum is done on return. Error
+// unless the ranks divide N.
 PendingTensor start_product_sum(const at::Tensor& x, const at::Tensor& w, const TensorParallel& tp);
 
 }  // namespace tessera

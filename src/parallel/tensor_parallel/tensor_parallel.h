@@ -12,8 +12,8 @@
 namespace tessera {
 
 // How long the communication of a model's layers took on this rank, the wait for slower ranks
-// included, and how much of it the layers waited for. Devices that run it on a stream of their own
-// tell nothing: 0.
+// included, and how much of it the layers waited for. Both are 0 on a GPU, where the host does not
+// learn how long a stream took.
 struct TpTime {
   double operations = 0.0;  // seconds
   double waited = 0.0;
@@ -31,6 +31,7 @@ class PendingTensor {
   PendingTensor(at::Tensor tensor, Work work, TpTime* time)
       : tensor_(std::move(tensor)), work_(std::move(work)), time_(time) {}
 
+  // The tensor, when the communication has filled it: the CPU waits, a GPU's current stream does.
   at::Tensor get();
 
  private:
@@ -46,7 +47,7 @@ struct TensorParallelOptions {
   // Tokens of a rank's micro-batch whose logits exist at once; 0: see loss_chunk_tokens().
   int64_t loss_chunk = 0;
   TpOverlap overlap = TpOverlap::kBackward;
-  TpTime* time = nullptr;  // where it adds up, if it is asked for; outlives the layers
+  TpTime* time = nullptr;  // unless null, the layers add up their times there; it outlives them
 };
 
 // clang-format off
@@ -83,7 +84,7 @@ class TensorParallel {
 
   int64_t token_parts() const { return sequence_parallel() ? size() : 1; }
   int64_t token_part() const { return sequence_parallel() ? rank() : 0; }
-  // This rank's rows of x [N, ...], a view. Error if N does not divide by the parts.
+  // This rank's rows of x [N, ...], a view. Error unless the parts divide N.
   at::Tensor own_tokens(const at::Tensor& x) const;
   // The positions of this rank's rows in their samples, `samples` of `length` tokens each, as
   // integers of `options`.
@@ -99,9 +100,9 @@ class TensorParallel {
   PendingTensor start_sum_into(const at::Tensor& own, const at::Tensor& partial) const;
   at::Tensor sum(const at::Tensor& partial) const { return start_sum(partial).get(); }
 
-  // Waits for an operation of the group, and takes its time.
+  // Waits for an operation of the group and adds its duration to TensorParallelOptions::time.
   void wait(Work& work) const;
-  // A result that is there already.
+  // A result that needs no communication.
   PendingTensor done(at::Tensor tensor) const { return {std::move(tensor), {}, nullptr}; }
 
  private:

@@ -14,8 +14,8 @@ using torch::autograd::AutogradContext;
 using torch::autograd::Function;
 using torch::autograd::variable_list;
 
-// Few enough logits to stay small, many enough that the weight's gradient (read and written once
-// per chunk) does not rule.
+// Few enough logits to be small beside the rest, enough of them that the weight's gradient, which
+// is read and written once a chunk, does not take most of the time.
 constexpr int64_t kChunkBytes = int64_t{64} << 20;
 constexpr int64_t kChunkMultiple = 64;
 

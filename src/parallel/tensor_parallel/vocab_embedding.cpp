@@ -25,7 +25,7 @@ LocalRows local_rows(const at::Tensor& tokens, int64_t vocab_start, int64_t rows
   return {positions, ids.index_select(0, positions)};
 }
 
-// In the form that autograd can hold.
+// A TensorParallel in the form that autograd can hold.
 struct Held : torch::CustomClassHolder {
   explicit Held(const TensorParallel& context) : tp(context) {}
   const TensorParallel tp;

@@ -4,6 +4,8 @@
 
 #include <utility>
 
+#include "base/error.h"
+#include "config/keys/with_keys.h"
 #include "optim/grad_norm.h"
 #include "parallel/fsdp/compare_replicas.h"
 #include "parallel/fsdp/initialize.h"
@@ -14,8 +16,10 @@ namespace {
 
 std::unique_ptr<MomentFile> moment_file(const EnginePlan& plan, const Config& config) {
   if (!plan.memory.policy.moments_on_disk) return nullptr;
-  return std::make_unique<MomentFile>(config.memory.offload_dir,
-                                      moment_store_bytes(plan.buckets, plan.memory.mesh.dp_shard));
+  return with_keys<UserError>("memory.offload_dir", [&] {
+    return std::make_unique<MomentFile>(
+        config.memory.offload_dir, moment_store_bytes(plan.buckets, plan.memory.mesh.dp_shard));
+  });
 }
 
 }  // namespace
@@ -90,7 +94,8 @@ std::optional<std::string> Engine::first_nonfinite_gradient() {
 }
 
 void Engine::compare_replicas(int64_t step) {
-  tessera::compare_replicas(buckets_, mesh_, step);
+  with_keys<ReplicasDiffer>("debug.compare_replicas_every",
+                            [&] { tessera::compare_replicas(buckets_, mesh_, step); });
 }
 
 }  // namespace tessera

@@ -34,7 +34,7 @@ EnginePlan plan_engine(const Config& config, Mesh& mesh, int64_t seq_len) {
     tables.push_back(&stage->table());
   }
   resolve_groups(config.optimizer.groups, tables);
-  resolve_keep_fp32(config.precision.keep_fp32, tables);
+  resolve_keep_fp32("precision.keep_fp32", config.precision.keep_fp32, tables);
   const ShardingPolicy policy = policy_of(config);
   plan.buckets = plan_buckets(plan.stages, policy);
   const ExecutorOptions executor = executor_options(config, static_cast<int>(plan.stages.size()));

@@ -7,7 +7,7 @@
 
 #include "config/config.h"
 #include "parallel/executor/bucket_set.h"
-#include "parallel/executor/memory_advice.h"
+#include "training/engine/memory_advice.h"
 #include "parallel/executor/stage.h"
 #include "parallel/tensor_parallel/tensor_parallel.h"
 

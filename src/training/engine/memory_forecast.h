@@ -2,7 +2,7 @@
 
 #include "base/fields/rule_report.h"
 #include "config/config.h"
-#include "parallel/executor/memory_advice.h"
+#include "training/engine/memory_advice.h"
 #include "parallel/memory_ledger.h"
 #include "parallel/mesh_shape.h"
 

@@ -6,8 +6,8 @@
 #include <string>
 
 #include "parallel/device/device.h"
-#include "parallel/executor/memory_advice.h"
 #include "parallel/memory_ledger.h"
+#include "training/engine/memory_advice.h"
 
 namespace tessera {
 

@@ -132,7 +132,7 @@ TEST(ThreadFailures, FileWorkHasALimitOfItsOwn) {
         if (world.rank() == 1) return;
         const FileWork file_work(world);
         expect_contains(error_of([&] { world.barrier().block(); }),
-                        "timed out after 200 ms (communication.file_timeout): rank 1 did not come");
+                        "timed out after 200 ms (the limit of file work): rank 1 did not come");
       },
       {.file_timeout = std::chrono::milliseconds(200)});
 }

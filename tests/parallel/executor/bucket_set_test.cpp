@@ -46,7 +46,7 @@ TEST(BucketSet, SortsParametersByWhatTheyNeed) {
     first.add("frozen", {4}).spec.trainable = false;
     last.add("head", {4});
     last.use(tied);
-    resolve_keep_fp32({"*orm"}, {&first.table(), &last.table()});
+    resolve_keep_fp32("keys", {"*orm"}, {&first.table(), &last.table()});
     const BucketSet set = make_buckets({&first, &last}, mesh, {.params = at::kBFloat16});
     EXPECT_EQ(names(set, 0),
               (std::vector<std::string>{"first tied", "first", "first fp32", "first frozen"}));
@@ -99,7 +99,7 @@ TEST(BucketSet, PartsOfAPackMustAgree) {
         make_buckets({&stage}, mesh, {});
       },
       "q is trained and k is frozen; one matrix product serves both");
-  expect_error<UserError>(
+  expect_error<Error>(
       [](Mesh& mesh) {
         TableStage stage("stage", mesh);
         stage.add_pack("q", "k").parts[0]->spec.keep_fp32 = true;
@@ -118,12 +118,23 @@ TEST(BucketSet, WhatIsBorrowedMustBelongToAStage) {
       "stage user borrows w, which no stage of the chain owns");
 }
 
+TEST(KeepFp32, PartsOfAPackMustAgree) {
+  expect_error<UserError>(
+      [](Mesh& mesh) {
+        TableStage stage("stage", mesh);
+        stage.add_pack("q", "k");
+        resolve_keep_fp32("precision.keep_fp32", {"q"}, {&stage.table()});
+      },
+      "only one of q and k is kept in fp32; one matrix product serves both, so name both or "
+      "neither in precision.keep_fp32");
+}
+
 TEST(KeepFp32, APatternThatMatchesNothingIsAnError) {
   expect_error<UserError>(
       [](Mesh& mesh) {
         TableStage stage("stage", mesh);
         stage.add("model.norm.weight", {4});
-        resolve_keep_fp32({"*norm.wieght"}, {&stage.table()});
+        resolve_keep_fp32("precision.keep_fp32", {"*norm.wieght"}, {&stage.table()});
       },
       "precision.keep_fp32: '*norm.wieght' matches no parameter");
 }

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "parallel/comm/shm/thread_communicator.h"
+#include "parallel/executor/step_executor.h"
 
 namespace tessera {
 namespace {

@@ -1,6 +1,7 @@
 #include "parallel/comm/core/transport.h"
 
 #include "base/error.h"
+#include "parallel/comm/core/file_work_limit.h"
 
 namespace tessera {
 
@@ -33,8 +34,9 @@ void Watch::raise(const std::string& waiting_for) const {
   if (abort_.raised()) throw Error(fmt::format("{} was aborted: {}", head(), abort_.reason()));
   if (closing_.load(std::memory_order_relaxed))
     throw Error(fmt::format("{} was given up: the communicator is gone", head()));
-  throw Error(fmt::format("{} timed out after {} ms{}: {}", head(), limit_.count(),
-                          file_work_ ? " (communication.file_timeout)" : "", waiting_for));
+  const std::string which = file_work_ ? fmt::format(" ({})", kFileWorkLimit) : "";
+  throw Error(
+      fmt::format("{} timed out after {} ms{}: {}", head(), limit_.count(), which, waiting_for));
 }
 
 void CollectiveTransport::run(const Operation& op, const Watch& watch) {

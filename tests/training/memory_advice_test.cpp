@@ -1,4 +1,4 @@
-#include "parallel/executor/memory_advice.h"
+#include "training/engine/memory_advice.h"
 
 #include <gtest/gtest.h>
 
