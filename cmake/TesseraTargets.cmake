@@ -1,6 +1,7 @@
-# tessera_library(NAME [FLOORS ...] [LINK ...] [TORCH]) : a static library of every .cpp in the current folder and in
-#   those of its folders that FLOORS names. Names choose between twins: cuda_*.cpp, nccl_*.cpp and *.cu are built with
-#   TESSERA_CUDA, no_*.cpp without.
+# tessera_library(NAME [FLOORS ...] [LINK ...] [TORCH] [COLD]) : a static library of every .cpp in the current folder and
+#   in those of its folders that FLOORS names. Names choose between twins: cuda_*.cpp, nccl_*.cpp and *.cu are built with
+#   TESSERA_CUDA, no_*.cpp without. COLD: what it does takes no time in a run, so it is compiled fast rather than well
+#   (-O1 takes a third less time than -O3); so are tests.
 # tessera_test(NAME LIBS ... [RANKS n ...] [QUICK] [NUMERIC]) : a GoogleTest binary from NAME.cpp. QUICK: it takes seconds
 #   and no MPI. NUMERIC: it compares numbers whose last bits depend on the processor (tests/run.sh --numeric). Without RANKS it runs as one process (threads stand for ranks). With RANKS it runs under mpirun
 #   once for each count, and its main is tests/support/mpi_main.cpp.
@@ -21,7 +22,7 @@ if(TESSERA_SANITIZE)
 endif()
 
 function(tessera_library name)
-  cmake_parse_arguments(ARG "TORCH" "" "FLOORS;LINK" ${ARGN})
+  cmake_parse_arguments(ARG "TORCH;COLD" "" "FLOORS;LINK" ${ARGN})
   set(patterns ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)
   foreach(floor ${ARG_FLOORS})
     list(APPEND patterns ${CMAKE_CURRENT_SOURCE_DIR}/${floor}/*.cpp)
@@ -43,6 +44,9 @@ function(tessera_library name)
   add_library(${name} STATIC ${sources})
   target_include_directories(${name} PUBLIC ${CMAKE_SOURCE_DIR}/src)
   target_link_libraries(${name} PUBLIC ${ARG_LINK} PRIVATE tessera_warnings)
+  if(ARG_COLD)
+    target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)
+  endif()
   if(ARG_TORCH)
     target_link_libraries(${name} PUBLIC libtorch)
     tessera_use_torch_pch(${name})
@@ -56,7 +60,7 @@ function(tessera_use_torch_pch name)
     add_library(torch_pch OBJECT ${CMAKE_BINARY_DIR}/torch_pch.cpp)
     target_link_libraries(torch_pch PRIVATE libtorch tessera_warnings fmt::fmt PkgConfig::HWY)
     target_precompile_headers(torch_pch PRIVATE
-      <ATen/ATen.h> <torch/csrc/autograd/custom_function.h> <fmt/format.h> <vector> <string> <memory>)
+      <ATen/ATen.h> <torch/csrc/autograd/custom_function.h> <fmt/format.h> <nlohmann/json.hpp> <vector> <string> <memory>)
   endif()
   target_precompile_headers(${name} REUSE_FROM torch_pch)
 endfunction()
@@ -64,6 +68,7 @@ endfunction()
 function(tessera_test name)
   cmake_parse_arguments(ARG "QUICK;NUMERIC;TORCH" "" "LIBS;RANKS;ARGS" ${ARGN})
   add_executable(${name} ${name}.cpp)
+  target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)
   target_link_libraries(${name} PRIVATE ${ARG_LIBS} GTest::gtest tessera_warnings)
   target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/tests
     ${CMAKE_BINARY_DIR}/tests)

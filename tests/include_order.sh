@@ -5,6 +5,9 @@
 #   main -> cli -> training -> planner -> config -> { models, optim, data } -> checkpoint -> parallel ->
 #   { kernels, safetensors } -> base
 #
+# The folders inside one of them are floors, and have an order too (BEGIN below): a file may include its own floor and
+# those named before it.
+#
 #   tests/include_order.sh [SRC]
 set -euo pipefail
 src=${1:-$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)/src}
@@ -17,6 +20,29 @@ find "$src" \( -name '*.h' -o -name '*.cpp' -o -name '*.cu' \) -print0 | sort -z
         n = split(levels[level], folders, ",")
         for (i = 1; i <= n; ++i) rank[folders[i]] = level + 0
       }
+      n = split("base:text,process,files,fields checkpoint:format,store,huggingface config:yaml,keys,rules " \
+                "parallel:device,comm,tensor_parallel,fsdp,executor parallel/comm:core,shm,mpi,nccl " \
+                "training:output,engine,loop,start", houses, " ")
+      for (i = 1; i <= n; ++i) {
+        split(houses[i], house, ":")
+        m = split(house[2], floors, ",")
+        for (j = 1; j <= m; ++j) floor[house[1] "/" floors[j]] = j
+      }
+    }
+    # Reports an include of a later floor, in any house that both paths lie in.
+    function check_floors(from, to,    parts, n, i, house, a, b) {
+      n = split(to, parts, "/")
+      house = ""
+      for (i = 1; i < n - 1; ++i) {
+        house = house (i > 1 ? "/" : "") parts[i]
+        if (index(from, house "/") != 1) return
+        a = substr(from, length(house) + 2)
+        a = house "/" substr(a, 1, index(a, "/") - 1)
+        b = house "/" parts[i + 1]
+        if (a in floor && b in floor && floor[b] > floor[a]) {
+          print from ":" FNR ": " a " must not include \"" to "\": " b " is a later floor"; ++wrong
+        }
+      }
     }
     function folder_of(path) { return index(path, "/") ? substr(path, 1, index(path, "/") - 1) : "main" }
     FNR == 1 {
@@ -28,6 +54,7 @@ find "$src" \( -name '*.h' -o -name '*.cpp' -o -name '*.cu' \) -print0 | sort -z
     /^[ \t]*#[ \t]*include[ \t]*"/ {
       split($0, quoted, "\"")
       to = folder_of(quoted[2])
+      check_floors(path, quoted[2])
       if (to == from) next
       if (!index(quoted[2], "/")) {
         print path ":" FNR ": \"" quoted[2] "\" must start at src/, as \"" from "/" quoted[2] "\""; ++wrong

@@ -42,18 +42,21 @@ formatted() {
 scripts_clean() {
   shellcheck -x .ci/run launch/*.sh launch/train.sbatch tests/*.sh tests/*/*.sh benchmarks/*.sh docs/*.sh
 }
-# The include order must hold, and its check must see a wrong include.
+# The include order must hold, and its check must see wrong includes.
 include_order() {
   tests/include_order.sh || return 1
-  local forged
-  forged=$(mktemp -d)
-  mkdir "$forged/base"
-  printf '#include "training/train.h"\n' >"$forged/base/wrong.h"
-  if tests/include_order.sh "$forged"; then
-    echo "an include from base to training was not found"
-    return 1
-  fi
-  rm -r "$forged"
+  local forged folder include
+  for include in base:training/train.h training/output:training/loop/trainer.h; do
+    forged=$(mktemp -d)
+    folder=$forged/${include%%:*}
+    mkdir -p "$folder"
+    printf '#include "%s"\n' "${include#*:}" >"$folder/wrong.h"
+    if tests/include_order.sh "$forged"; then
+      echo "an include of ${include#*:} from ${include%%:*} was not found"
+      return 1
+    fi
+    rm -r "$forged"
+  done
 }
 # The tables of keys in the documentation are those of the program.
 documented() {

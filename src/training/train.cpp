@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -140,11 +141,19 @@ struct OpenFolder {
       : path(config.run.dir),
         prepared(prepare_run_folder(path, world)),
         console(world.rank() == 0 ? path / "logs" / "train.log" : std::filesystem::path()),
-        checkpoints(path / "checkpoints", config.checkpoint.keep, world,
-                    [this](const std::string& text) { console.warn(text); }) {
+        checkpoints(path / "checkpoints", config.checkpoint.keep, world, warn()) {
     for (const std::string& warning : prepared.warnings) console.warn(warning);
     if (world.rank() == 0) checkpoints.set_check([this] { prepared.lock->check(); });
     checkpoints.set_stop_check([&stop_signal] { stop_signal.check(); });
+  }
+  // For parts that have something to say and know no console.
+  std::function<void(const std::string&)> warn() {
+    return [this](const std::string& text) { console.warn(text); };
+  }
+  // The lines of steps after `step` go. Null on all ranks but the root.
+  std::unique_ptr<MetricsFile> open_metrics(bool root, int64_t step) {
+    if (!root) return nullptr;
+    return std::make_unique<MetricsFile>(path / "metrics.jsonl", step, warn());
   }
   OpenFolder(const OpenFolder&) = delete;
   OpenFolder& operator=(const OpenFolder&) = delete;
@@ -174,12 +183,11 @@ TrainOutcome run(const Config& requested, std::unique_ptr<Communicator> joined,
 
   OpenFolder folder(config, world, stop_signal);
   Console& console = folder.console;
-  const auto warn = [&](const std::string& text) { console.warn(text); };
   const RunStart start = choose_start(config, folder.checkpoints, folder.path / "checkpoints",
                                       fingerprints, world, console);
   config.schedule.steps = start.schedule_steps;  // in place of auto: part of what a run records
   OwedValidation owed(folder.path, root);
-  owed.find(start.progress.step, data.valid != nullptr, world, warn);
+  owed.find(start.progress.step, data.valid != nullptr, world, folder.warn());
   if (start.progress.step >= config.training.steps && !owed.owed()) {
     console.line(
         fmt::format("the run is complete: {} of {} steps are done; raise training.steps to go on",
@@ -203,15 +211,14 @@ TrainOutcome run(const Config& requested, std::unique_ptr<Communicator> joined,
   out_of_memory.allocated(engine.ledger());
   memory.start(engine.ledger(), engine.predicted_memory());
 
-  std::optional<MetricsFile> metrics;
   if (root) {
     Config written = config;  // also good for another run, whose schedule spans its own steps
     written.schedule.steps = requested.schedule.steps;
     write_file_atomic(folder.path / "config.yaml", to_yaml(written));
     write_run_hf_files(config, start, console);
-    metrics.emplace(folder.path / "metrics.jsonl", start.progress.step, warn);
   }
-  Reporter reporter(config, console, metrics ? &*metrics : nullptr, memory);
+  const auto metrics = folder.open_metrics(root, start.progress.step);
+  Reporter reporter(config, console, metrics.get(), memory);
   Trainer trainer({.config = config,
                    .engine = engine,
                    .train_data = *data.train,
