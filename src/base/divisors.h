@@ -9,7 +9,8 @@
 
 namespace tessera {
 
-// Numbers from 1 to n that `fits` accepts, as a list for messages; long lists are cut.
+// The numbers from 1 to n (and to 65536) that `fits` accepts, as text for a message: "1, 2, 4". At
+// most 24 numbers, then ", ..."; "none" if there are none.
 template <typename Fits>
 std::string list_of(int64_t n, Fits fits) {
   std::vector<int64_t> found;

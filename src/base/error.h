@@ -20,9 +20,10 @@ class UserError : public Error {
   using Error::Error;
 };
 
-// The bytes of a file are not what was written: a checksum, a size, a structure that does not fit.
-// Only what is certain of the file itself: never a failed read, a missing permission or a version
-// that this program does not know. It allows callers to set the file aside and use an older one.
+// The bytes of a file are not what was written: a checksum, a size or a structure does not fit.
+// Thrown only where the file itself is certainly at fault, since callers may set a damaged file
+// aside and use an older one: never for a failed read, a missing permission or a version that this
+// program does not know.
 class DamagedError : public UserError {
  public:
   using UserError::UserError;

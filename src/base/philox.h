@@ -7,8 +7,9 @@
 namespace tessera {
 
 // The ten rounds of Philox4x32-10 on the counter `c` and the key (k0, k1), in place: plain
-// arithmetic of 32 bits, which compilers vectorise over a loop of counters. Always inlined, since
-// callers are compiled for other instruction sets than this header's first user.
+// arithmetic of 32 bits, which compilers vectorise over a loop of counters. Always inlined: callers
+// are compiled for different instruction sets, and the linker would keep only one copy of a
+// function for all of them.
 __attribute__((always_inline)) inline void philox_rounds(uint32_t (&c)[4], uint32_t k0,
                                                          uint32_t k1) {
   for (int round = 0; round < 10; ++round) {

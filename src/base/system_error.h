@@ -11,7 +11,8 @@ std::string reason_of(int error);
 // it went wrong this time: ENOSYS, EOPNOTSUPP, EINVAL, ENOTTY, ENODEV, ENOLCK.
 bool is_unsupported(int error);
 
-// The same of an fsync, which sandboxes and network file systems refuse in two more ways.
+// The same for the errno of an fsync, which sandboxes and network file systems also refuse with
+// EPERM or EBADF.
 bool is_sync_unsupported(int error);
 
 }  // namespace tessera

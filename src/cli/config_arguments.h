@@ -26,7 +26,8 @@ struct ConfigArguments {
         ->allow_extra_args(false);
   }
 
-  // Reads, and checks all rules between keys; with `ranks`, also whether the mesh fits so many.
+  // Reads the configuration and checks all rules between keys; with `ranks`, also whether the mesh
+  // fits that number of ranks. What is wrong goes to `mistakes`.
   LoadedConfig read(Mistakes& mistakes, std::optional<int> ranks = std::nullopt) const {
     LoadedConfig loaded = read_config(file, overrides, mistakes);
     PlacedReport report(loaded.places, mistakes);

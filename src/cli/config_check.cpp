@@ -80,7 +80,7 @@ void check_configuration(const ConfigArguments& arguments, const ConfigCheckOpti
   std::optional<MemoryForecast> forecast;
   if (sound)
     try_part({"optimizer.groups", "precision.keep_fp32"}, report, [&] {
-      // Without a mesh: whether the patterns of names fit.
+      // Made without --ranks too, since it finds patterns of names that fit no parameter.
       forecast = forecast_memory(config, mesh.value_or(MeshShape{1, 1, config.parallel.tp}));
     });
   if (forecast && mesh && options.device_memory)

@@ -27,14 +27,14 @@ int train_on(const Config& config, std::unique_ptr<Communicator> world) {
   return outcome == TrainOutcome::kStoppedAfterSave ? kExitStopped : kExitDone;
 }
 
-// Never shorter than the usual one.
+// The limit of file work, never shorter than the usual limit.
 std::chrono::seconds file_timeout(const Config& config) {
   return std::chrono::seconds(
       std::max(config.communication.timeout, config.communication.file_timeout));
 }
 
-// The world whose tensors lie where the configuration computes: with device: cuda NCCL's, on top of
-// `host`.
+// The communicator for tensors on the configured device: with device: cpu `host` itself, else an
+// NCCL world on top of it.
 std::unique_ptr<Communicator> on_device(const Config& config, std::unique_ptr<Communicator> host,
                                         MpiRuntime::NodePlace place) {
   if (config.device == "cpu") return host;

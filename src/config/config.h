@@ -54,7 +54,7 @@ struct PrecisionSection {
   LossScaleConfig loss_scale;
 };
 
-// Its range is so small that the loss has to be scaled.
+// Whether parameters are fp16, whose range is so small that the loss has to be scaled.
 inline bool is_fp16(const PrecisionSection& precision) {
   return precision.params == ParamsDtype::kFp16;
 }

@@ -149,7 +149,8 @@ class Decoder {
     model_from_file_ = true;
   }
 
-  // What the weights mean does not depend on these.
+  // Whether a key may stand beside model.config: keys of other sections, and dropout, on which the
+  // meaning of the weights does not depend.
   bool beside_model_file(const Section& section, const Field& field) const {
     return section.name != "model" || !model_from_file_ || is_dropout_key(field.name);
   }
@@ -191,14 +192,15 @@ class Decoder {
     for (const std::string& path : missing) findings_.places.refuse(path);
   }
 
-  // Not just one of its keys.
+  // Whether all of the section could not be read, not just one of its keys.
   bool is_refused_whole(const std::string& section) const {
     return !section.empty() && findings_.places.refused(section + ".?");
   }
 
   void unknown(const YamlEntry& entry, const std::string& section_name) {
-    // Names near at hand first: this section's keys, then every path, each with its aliases; but
-    // before a name that is merely near comes one that is exactly this elsewhere.
+    // Suggests, in this order: a key of this section (of the top level: or a section) with exactly
+    // this name or alias, such a key of any section, a near name in this section, a near name in
+    // any section.
     KeyNames here, all;
     for (const Section& section : sections_) {
       if (section_name.empty() && !section.name.empty()) {

@@ -23,8 +23,8 @@ class DataFile {
   const std::string& path() const { return path_; }
   int64_t size() const { return size_; }  // when it was opened
 
-  // Exactly `out` from byte `begin` on; the caller has held the range against size(). Error if the
-  // file has become shorter since it was opened, or cannot be read.
+  // Fills `out` with the bytes from `begin` on. The caller has checked the range against size().
+  // Error if the file has become shorter since it was opened, or cannot be read.
   void read(int64_t begin, std::span<std::byte> out) const;
   std::vector<std::byte> read(int64_t begin, int64_t bytes) const;
 

@@ -24,8 +24,8 @@ const TensorEntry& entry_of(const SafetensorsHeader& header, const std::string& 
             path, name, rule);
 }
 
-// One integer of a file, little-endian as safetensors lays down; unsigned ones are held against
-// int64 first.
+// One integer of a file, little-endian as safetensors lays down. UserError for types that int64
+// cannot hold (U64) and for those that are no integers.
 int64_t read_integer(const std::byte* at, Dtype dtype, const std::string& path) {
   const auto as = [at]<typename T>(T value) {
     std::memcpy(&value, at, sizeof value);

@@ -19,15 +19,17 @@ struct ImageOptions {
   std::vector<double> mean;
   std::vector<double> std;
   bool flip = false;  // mirror half of the images left to right, in training
-  uint64_t seed = 0;  // names which
+  uint64_t seed = 0;  // decides which images are mirrored
 };
 
 // Classified images: safetensors files of `images` uint8 [N, C, H, W] and `labels` [N] of any
-// integer type; the files follow each other. A sample has one target, its label.
+// integer type but U64; the samples of the files follow each other. A sample has one target, its
+// label.
 class ImageSource : public SampleSource {
  public:
-  // UserError that names file, value and rule for a file that is not such, images of another shape
-  // than the model's, a label that is no class, or a mean or std of another number of channels.
+  // UserError that names file, value and rule for a file that does not hold these tensors, images
+  // of another shape than the model's, a label that is no class, or a mean or std of another number
+  // of channels.
   ImageSource(const std::vector<std::string>& paths, ImageOptions options);
 
   int64_t num_samples() const override { return static_cast<int64_t>(labels_.size()); }

@@ -67,8 +67,9 @@ bool is_there(const std::string& path) {
   return std::filesystem::exists(path, error);
 }
 
-// A data set is named by the path of its two files without the ending. What is often given instead
-// is told from a data set that is missing.
+// A data set is named by the path of its two files without the ending. If `prefix` is what people
+// often give instead (a folder, one of the two files, a text), a UserError says so, rather than
+// that the data set is missing.
 const std::string& checked_prefix(const std::string& prefix) {
   if (is_there(prefix + ".idx") || !is_there(prefix)) return prefix;
   std::error_code error;
@@ -231,8 +232,8 @@ struct IndexedDataset::Impl {
                   idx.path(), i, n, at, bin.path(), bin.size());
       }
       back_to_back = back_to_back && at == tokens * size;
-      // Sequences that lie apart cannot hold more tokens than the file; asked so, nothing
-      // overflows.
+      // Sequences that do not overlap cannot hold more tokens than the file. Compared in this way
+      // nothing overflows.
       if (tokens > bin.size() / size - n) {
         fail_user("data", "{}: its sequences overlap: the first {} have {} tokens, {} holds {}",
                   idx.path(), i + 1, tokens + n, bin.path(), bin.size() / size);

@@ -12,8 +12,8 @@ namespace tessera {
 // of the index wait in scratch files, so memory stays the same however many documents there are.
 //
 // finish() completes and syncs both files under temporary names; publish_tokens() and then
-// publish_index() rename them (PackTarget says when, and syncs the folder). Of what was not
-// published nothing is left.
+// publish_index() rename them (PackTarget says when, and syncs the folder). The destructor removes
+// what was not published.
 class IndexedWriter {
  public:
   // Makes the parent folders. UserError if the files cannot be written.

@@ -9,14 +9,14 @@
 
 namespace tessera {
 
-// Where a pack goes: PREFIX.bin and .idx, and the part held out, PREFIX-valid.bin and .idx. What a
-// pack held out must not meet another pack's training data, which may hold the same documents, so
-// the four belong together: they are refused together where any of them is there, or replaced
-// together, also by a pack that holds nothing out.
+// Where a pack goes: PREFIX.bin and .idx, and the part held out, PREFIX-valid.bin and .idx. The
+// part that one pack held out must never validate a model that was trained on another pack, whose
+// training data may hold the same documents. So the four files belong together: if any of them
+// exists, a new pack is either refused or replaces all four, even if it holds nothing out.
 class PackTarget {
  public:
-  // UserError that names the files if there are any and `replace` is false, if one of them is no
-  // file, or if `prefix` names none.
+  // UserError that names the files if any of the four exists and `replace` is false, if one of them
+  // is a folder, or if `prefix` ends without a file name.
   PackTarget(const std::string& prefix, bool replace);
 
   const std::string& train() const { return prefix_; }
@@ -31,7 +31,8 @@ class PackTarget {
   //   .bin renamed       | nothing can be read; an old held-out .bin without successor is removed
   //   .idx renamed       | the held-out part can be read, then the training data
   //
-  // Returns what was there and is gone without a successor. `probe` is called between these.
+  // Returns the old files that have no successor and were removed. `probe`, for tests, is called
+  // between these steps.
   std::vector<std::filesystem::path> publish(
       IndexedWriter& train, IndexedWriter* valid,
       const std::function<void(const char* point)>& probe = [](const char*) {}) const;

@@ -17,12 +17,12 @@ class IndexedDataset;
 struct LoadOptions {
   at::ScalarType dtype = at::kFloat;  // of weights and images: fp32, or fp64 in fp64 runs
   double target_weight = 1.0;         // of each target that counts
-  // The place in the run of the first of the rows (MicroBatch::rows), which names random changes of
-  // samples such as flips; none: evaluation, nothing is changed.
+  // The number of the first of the rows among all rows of the run (MicroBatch::rows); random
+  // changes of samples, such as flips, are a function of it. None: evaluation, nothing is changed.
   std::optional<int64_t> first_row = std::nullopt;
 };
 
-// Samples by number, and the one thing between the trainer and what its data are made of. Which
+// Gives samples by number: all that the trainer knows of its data, whatever they are made of. Which
 // samples a step takes and who loads them is not decided here (sampler.h, training/loop/batches.h).
 // The content of a sample depends on its number, and in training on its place in the run, never on
 // the mesh.
@@ -39,7 +39,7 @@ class SampleSource {
   // Targets of a sample whose loss counts.
   virtual int64_t counted_targets(int64_t sample) const = 0;
 
-  // Identity of the data, one text for each data set; wherever they lie.
+  // A text for each data set that identifies its contents, whatever its path.
   virtual std::vector<std::string> fingerprints() const = 0;
 
   // The token files that the samples are made of; none for images.
@@ -48,8 +48,9 @@ class SampleSource {
   // Reads samples [0, count) to find bad values before they are needed; errors as load().
   virtual void check_samples(int64_t count) const = 0;
 
-  // The rows, without MicroBatch::rows. Targets of rows that do not count weigh 0. UserError that
-  // names data set, place, value and rule for a value that no model could take.
+  // Loads `rows` into a micro-batch, but for MicroBatch::rows, which is left undefined. Targets of
+  // rows that do not count weigh 0. UserError that names data set, place, value and rule for a
+  // value that no model could take.
   virtual MicroBatch load(std::span<const SampleSlot> rows, const LoadOptions& options) const = 0;
 };
 

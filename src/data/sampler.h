@@ -6,8 +6,9 @@
 namespace tessera {
 
 // A keyed permutation of [0, n), computed in O(1) per element and stored nowhere: a balanced
-// Feistel network with Philox as round function over the next even power of two, walked until
-// inside (Black & Rogaway, "Ciphers with arbitrary finite domains", 2002).
+// Feistel network with Philox as round function permutes [0, 2^k), k even and 2^k >= n; a result
+// that is not below n goes through it again until it is (cycle walking: Black & Rogaway, "Ciphers
+// with arbitrary finite domains", 2002).
 class KeyedPermutation {
  public:
   KeyedPermutation(uint64_t n, uint64_t key);
@@ -25,8 +26,9 @@ struct SampleSlot {
   bool counts;
 };
 
-// The data position is one number: the global sample counter. With the seed it names every sample
-// of every step on any number of ranks. Epoch e of N samples is the permutation keyed by (seed, e).
+// The data position is one number: the global sample counter. Together with the seed it decides
+// every sample of every step, on any number of ranks. Epoch e of N samples is the permutation keyed
+// by (seed, e).
 class Sampler {
  public:
   // shuffle false: samples in order, as validation reads them.

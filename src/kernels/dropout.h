@@ -17,8 +17,9 @@ struct DropoutRate {
   double scale;
 };
 
-// Which of the tokens of some rows of the run a tensor [n, H] holds: number i is position (first +
-// i) % positions of row rows[(first + i) / positions]. Its columns are those from first_column on.
+// Which tokens a tensor [n, H] holds, since masks depend on that: its row i is position (first + i)
+// % positions of the run's row rows[(first + i) / positions] (MicroBatch::rows), and its column 0
+// is column first_column of the whole activation.
 struct DropoutTokens {
   at::Tensor rows;  // int64 [B]
   int64_t positions;
@@ -38,7 +39,7 @@ struct AttentionRows {
   int64_t first_query;
   bool causal;
   double scale;               // of the scores
-  int64_t row;                // of the run
+  int64_t row;                // number of the sample's row in the run
   const uint64_t* head_keys;  // of the masks, one a head
 };
 
@@ -48,9 +49,10 @@ struct AttentionRows {
 void attention_softmax(const at::Tensor& scores, const AttentionRows& rows, const DropoutRate& rate,
                        const at::Tensor& logsumexp);
 
-// The way back from the same products in `scores` and d loss / d (dropped probabilities) in `grad`
-// [R, K]: scores become the dropped probabilities again, grad d loss / d products. delta [R] is the
-// sum over a head's columns of output times its gradient (Dao et al. 2022).
+// The backward pass. Comes with the same products in `scores` and d loss / d (dropped
+// probabilities) in `grad` [R, K]; leaves the dropped probabilities in `scores` and d loss / d
+// products in `grad`. delta [R] is the sum over a head's columns of output times its gradient (Dao
+// et al. 2022).
 void attention_softmax_backward(const at::Tensor& scores, const at::Tensor& grad,
                                 const AttentionRows& rows, const DropoutRate& rate,
                                 const at::Tensor& logsumexp, const at::Tensor& delta);

@@ -19,15 +19,16 @@ inline at::ScalarType wide_dtype(at::ScalarType dtype) {
 }
 
 // RMSNorm (Zhang & Sennrich 2019): y = x * rstd * w, rstd = 1 / sqrt(mean(x^2) + eps).
-// x, y [N, H]; weight [H], also fp32 beside bf16 or fp16 rows; rstd [N] (fp32; fp64 for fp64) is
-// written for the backward pass.
+// x, y [N, H]; weight [H] of x's dtype, or fp32 where x is bf16 or fp16; rstd [N] (fp32; fp64 for
+// fp64) is written for the backward pass.
 // With `residual_in` defined, h = x + residual_in is computed first, written to `residual_out`
 // (which may alias x or residual_in), and normalised in place of x.
 void rms_norm_forward(const at::Tensor& x, const at::Tensor& residual_in, const at::Tensor& weight,
                       double eps, const at::Tensor& y, const at::Tensor& rstd,
                       const at::Tensor& residual_out);
 
-// y of the forward pass again, bit for bit, from what it normalised.
+// Computes y of the forward pass again, bit for bit. x: what that pass normalised (its
+// residual_out, if it had one); rstd: as it wrote it.
 void rms_norm_apply(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& rstd,
                     const at::Tensor& y);
 
@@ -69,7 +70,7 @@ void cross_entropy_gradient(const at::Tensor& logits, const at::Tensor& row_max,
 
 // Sum of squares in fp64, in an order that depends on numel alone.
 double sum_squares(const at::Tensor& x);
-// sum += that; sum fp64 [1] on x's device. The host does not wait.
+// sum += the sum of squares of x; sum fp64 [1] on x's device. The host does not wait.
 void add_sum_squares(const at::Tensor& x, const at::Tensor& sum);
 
 // dst <- src with conversion among fp32, fp64, bf16 and fp16 (round to nearest even); equal numel.

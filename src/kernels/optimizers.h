@@ -11,8 +11,9 @@
 // even when they are stored. Scalars that follow from the step are computed in fp64.
 namespace tessera::kernels {
 
-// What comes before any optimizer: the gradient times `scale` (clipping by norm, a loss scale taken
-// out), then each element clamped to [-limit, limit] (torch.nn.utils.clip_grad_value_).
+// What is done to the gradient before any optimizer sees it: it is multiplied by `scale` (clipping
+// by norm, division by the loss scale), then each element is clamped to [-limit, limit]
+// (torch.nn.utils.clip_grad_value_).
 struct GradScalars {
   double scale = 1.0;
   double limit = std::numeric_limits<double>::infinity();

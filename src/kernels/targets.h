@@ -4,8 +4,8 @@
 // Each one multiplies the build time; SSE4 serves processors before 2013 and tests (SSSE3 is older
 // still, and AVX3_DL brings nothing that the kernels use). Include before hwy/foreach_target.h.
 
-// Plain C++ also where the compiler was told to assume more (-march=native): TESSERA_CPU=scalar
-// asks for it.
+// Keeps plain C++ among the targets even where the compiler was told to assume more
+// (-march=native), since TESSERA_CPU=scalar may ask for it.
 #define HWY_COMPILE_ALL_ATTAINABLE
 #include <hwy/detect_targets.h>
 
@@ -20,7 +20,7 @@
 #define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_AVX3_DL)
 #endif
 
-// The function of the instruction set that this process uses. Every kernel is chosen here, so none
-// runs before TESSERA_CPU has been looked at.
+// The variant of `function` for the instruction set that this process uses. Every kernel is chosen
+// through this macro, so none runs before TESSERA_CPU has been read.
 #define TESSERA_DISPATCH(function) \
   (static_cast<void>(::tessera::kernels::cpu_target()), HWY_DYNAMIC_DISPATCH(function))

@@ -6,11 +6,12 @@
 
 namespace tessera {
 
-// This rank's part of each bucket's squared gradient norm, fp64 [buckets] where the gradients lie
-// (the host does not wait): summed over all ranks of the mesh they are the whole. What several
-// ranks hold alike (a parameter or a part that tensor parallelism replicates, the copies of
-// dp_replicate) is counted by the first of them alone, padding and frozen parameters never (hybrid
-// TP x ZeRO norm; Megatron-LM's rule without its attributes).
+// This rank's part of each bucket's squared gradient norm, fp64 [buckets] on the device of the
+// gradients (the host does not wait). The sum of the parts of all ranks of the mesh is the squared
+// norm. So where several ranks hold the same elements (a parameter or a part of one that tensor
+// parallelism replicates, the copies of dp_replicate), only the first of them counts them; padding
+// and frozen parameters are never counted (hybrid TP x ZeRO norm; Megatron-LM's rule without its
+// attributes).
 at::Tensor local_squared_grad_norms(const std::vector<FlatBucket*>& buckets, const Mesh& mesh);
 
 // The factor that clips a gradient of norm `norm` to max_norm (torch.nn.utils.clip_grad_norm_):

@@ -14,12 +14,12 @@ struct LossScaleState {
   bool operator==(const LossScaleState&) const = default;
 };
 
-// The factor on the loss that keeps fp16 gradients from vanishing (Micikevicius et al. 2018), none
-// (1) unless parameters are fp16. A dynamic scale halves when a gradient overflows and doubles
-// after growth_interval steps without. Hysteresis is Megatron-LM's: the scale is halved from the
-// h-th overflow on, and overflows are counted anew once it has grown.
+// The factor on the loss that keeps fp16 gradients from vanishing (Micikevicius et al. 2018); 1 in
+// runs that use none. A dynamic scale halves when a gradient overflows and doubles after
+// growth_interval steps without. Hysteresis is Megatron-LM's: the scale is halved from the h-th
+// overflow on, and overflows are counted anew once it has grown.
 //
-// It knows nothing of ranks: overflow is told to it after all have agreed.
+// It knows nothing of ranks: the caller reports an overflow once all ranks have agreed on it.
 class LossScaler {
  public:
   static constexpr double kMin = 1.0;

@@ -14,7 +14,7 @@ enum class MomentsDtype { kFp32, kBf16 };
 struct ParameterGroup {
   std::vector<std::string> params = {};  // name patterns (base/text/name_pattern.h)
   double lr_scale = 1.0;                 // times the learning rate of the step
-  // On all of the group; absent: as without a group.
+  // Weight decay of every parameter of the group; absent: what each would have without a group.
   std::optional<double> weight_decay = std::nullopt;
   bool frozen = false;
   bool operator==(const ParameterGroup&) const = default;

@@ -25,13 +25,13 @@ struct SafetensorsHeader {
   std::string xxh3;  // of the first data_begin bytes
 };
 
-// Reads and checks the header of a file that may be forged. Nothing is allocated before the length
-// has been held against the file's size and the format's limit. What the reference library
-// refuses is refused: tensors lie back to back, without holes, overlaps or bytes after the last
-// one, and shape x dtype gives each one's length. So is what that library takes by chance or for
-// another reader: names that are repeated, empty or hold NUL, fields that it does not know, a
-// tensor without elements whose strides do not fit int64, more than 64 dims, and dtypes that no
-// weight here has. DamagedError that names file, tensor and numbers.
+// Reads and checks the header of a file that may be forged. Nothing is allocated before the
+// header's length has been checked against the file's size and the format's limit. Refuses what the
+// reference library refuses: tensors must lie back to back, without holes, overlaps or bytes after
+// the last one, and shape x dtype must give each one's length. Also refuses what that library
+// accepts by chance or for other readers: names that are repeated, empty or hold NUL, fields that
+// it does not know, a tensor without elements whose strides do not fit int64, more than 64 dims,
+// and dtypes that no weight here has. DamagedError that names file, tensor and numbers.
 SafetensorsHeader read_safetensors_header(const File& file);
 
 }  // namespace tessera

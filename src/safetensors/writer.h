@@ -28,7 +28,8 @@ class SafetensorsWriter {
   // The next bytes of the data, logical order (row-major), little-endian.
   void append(const void* data, int64_t bytes);
 
-  // Writes other values of the metadata over those given at first; every value keeps its length.
+  // Writes new values of the metadata over those given to the constructor. Each must be as long as
+  // the old one, since the header keeps its size; Error if it would not.
   void replace_metadata(const std::map<std::string, std::string>& metadata);
 
   // fsyncs and closes. Error if fewer bytes came than the header says.

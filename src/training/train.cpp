@@ -87,8 +87,8 @@ std::unique_ptr<CheckpointReader> open_start(const RunStart& start, const Manife
   return reader;
 }
 
-// Random weights, or what the run starts from: its weights, or all of the states. Collective in how
-// it gives way to a wish to stop.
+// Random weights, or what the run starts from: its weights, or all of the states. Collective: if a
+// rank was asked to stop meanwhile, all throw StopRequested.
 void fill(Engine& engine, const RunStart& start, CheckpointReader* reader, const Config& config,
           const StopSignal& stop_signal) {
   const auto give_up = [&] { return stop_signal.requested(); };
@@ -165,8 +165,8 @@ struct OpenFolder {
 TrainOutcome run(const Config& requested, std::unique_ptr<Communicator> joined,
                  const StopSignal& stop_signal, const TrainHooks& hooks,
                  OutOfMemory& out_of_memory) {
-  // Ranks come to the first steps' collectives only when all have read and written what they start
-  // from.
+  // Until the first step ranks wait for each other as long as file work may take: some read and
+  // write more than others.
   auto start_up = std::make_optional<FileWork>(*joined);
   Config config = with_threads(requested);
   start_threads(config.run.threads, *joined);
@@ -232,8 +232,8 @@ TrainOutcome run(const Config& requested, std::unique_ptr<Communicator> joined,
                   start.progress);
   world.barrier().block();
   start_up.reset();
-  // From here on the trainer hears of a stop; a rollback, which looks for a checkpoint, is made
-  // whole.
+  // From here on the trainer looks for requests to stop. The checkpoint manager no longer does, so
+  // that a rollback, which searches for a checkpoint, is not broken off.
   folder.checkpoints.set_stop_check([] {});
   const TrainOutcome outcome = trainer.run();
   stop_signal.ignore_from_now(root);
@@ -243,7 +243,8 @@ TrainOutcome run(const Config& requested, std::unique_ptr<Communicator> joined,
   return outcome;
 }
 
-// An error of communication, with the key that sets the limit which it says was passed.
+// The text of an error. If it says that the limit of file work was passed, the key that sets that
+// limit is added.
 std::string add_file_timeout_key(const std::string& text) {
   constexpr std::string_view kKey = " (communication.file_timeout)";
   const bool passed = text.find(kFileWorkLimit) != std::string::npos;

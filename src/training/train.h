@@ -9,8 +9,10 @@
 
 namespace tessera {
 
-// Trains as configured, on the ranks of `world` (which train() takes over). `stop_signal` is the
-// process's: ranks that are threads share it. Collective.
+// Trains as configured, on the ranks of `world`, of which train() takes ownership. `stop_signal`
+// belongs to the process: ranks that are threads share it. UserError for what is wrong with the
+// configuration, the data or a checkpoint, Error for other failures. A stop that is asked for
+// before the loop begins returns kStoppedAfterSave. Collective.
 TrainOutcome train(const Config& config, std::unique_ptr<Communicator> world,
                    const StopSignal& stop_signal, const TrainHooks& hooks = {});
 

@@ -59,7 +59,8 @@ struct FlagOrCountValue {
   int64_t when_false;
 };
 
-// Words of other programs and what they are here: for "did you mean" alone.
+// Pairs of a word that other programs use and the word that this program has for it; used only to
+// ask "did you mean".
 using Synonyms = std::vector<std::pair<std::string, std::string>>;
 
 // One of a few words. get() is the index in `words`, -1 for a value that is none of them.
@@ -84,7 +85,7 @@ struct TextListValue {
   std::vector<std::string>* value;
 };
 
-// Of paths.
+// A list of paths, each as PathValue says.
 struct PathListValue : TextListValue {};
 
 // A real number or one of a few words; the index in `words` stands for a word.
@@ -109,7 +110,9 @@ using FieldValue = std::variant<IntegerValue, RealValue, RealPairValue, RealList
                                 FlagOrCountValue, ChoiceValue, TextValue, PathValue, TextListValue,
                                 PathListValue, RealOrWordValue, MapListValue>;
 
-// Whether a resumed run may change the key.
+// Whether a resumed run may change the key. kMathematics: the key decides what is computed, so a
+// change is refused unless checkpoint.allow_change names the key (config/rules/resume.h). kFree:
+// yes.
 enum class OnResume { kMathematics, kFree };
 
 struct Field {

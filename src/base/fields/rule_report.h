@@ -8,13 +8,14 @@
 
 namespace tessera {
 
-// Takes the rules that a configuration breaks: a check goes on after the first.
+// Collects the rules that a configuration breaks, so that a check can go on after the first one.
 class RuleReport {
  public:
   virtual ~RuleReport() = default;
 
-  // `keys`: those that the rule is about ("training.steps", or a section), the one to mend first. A
-  // rule about a key that could not be read is passed over. The message begins with the key.
+  // `keys`: the keys or sections that the rule is about, such as "training.steps"; the one that the
+  // user should mend comes first. The report is dropped if one of them could not be read, since
+  // that was reported already. The message must begin with the key.
   template <typename... Args>
   void broken(const std::vector<std::string>& keys, fmt::format_string<Args...> format,
               Args&&... args) {

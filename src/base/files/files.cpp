@@ -17,11 +17,12 @@ namespace {
 
 constexpr int64_t kMaxTransfer = int64_t{1} << 30;  // Linux moves at most 2 GiB - 4 KiB in one call
 
-// What a folder that holds FILE as `.FILE.tmp` may have to be tried under: the first name may be
-// taken by something that is not ours to replace.
+// How many temporary names write_file_atomic() tries: the first may be taken by something that is
+// not ours to replace.
 constexpr int kTemporaryNames = 9;
 
-// fsync or its like, which some file systems do not have; those that fail are errors.
+// fsync(). True if it succeeded or the file system does not have it; `error` is its errno unless it
+// succeeded.
 bool sync_or_unsupported(int fd, int& error) {
   if (fsync(fd) == 0) return true;
   error = errno;
@@ -118,7 +119,7 @@ void File::close() {
 void sync_folder(const std::filesystem::path& folder) {
   const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) {
-    if (errno == EACCES || is_unsupported(errno)) return;  // one may write there, but not list
+    if (errno == EACCES || is_unsupported(errno)) return;  // writable, but not readable
     fail("files", "cannot open folder {}: {}", folder.string(), reason_of(errno));
   }
   int error = 0;
@@ -151,7 +152,7 @@ void write_file_atomic(const std::filesystem::path& path, std::string_view text)
     file.close();
     rename_path(temporary, path);
   } catch (const Error&) {
-    ::unlink(temporary.c_str());  // on a full disk its bytes stand before the next attempt
+    ::unlink(temporary.c_str());  // on a full disk the next attempt needs its bytes
     throw;
   }
   sync_folder(folder);

@@ -32,8 +32,8 @@ class File {
   void read_at(void* data, int64_t bytes, int64_t offset) const;
   void write_at(const void* data, int64_t bytes, int64_t offset);
 
-  // Returns when the bytes are on the disk; at once where the file system cannot tell (try_folder()
-  // finds that out).
+  // Returns when the bytes are on the disk. On a file system without fsync it returns at once:
+  // try_folder() tells the user so.
   void sync();
   // Closes and reports what the file system held back (a full disk on a network file system).
   void close();
@@ -52,26 +52,30 @@ void sync_folder(const std::filesystem::path& folder);
 // Renames within one file system, replacing what `to` names (a file, or an empty folder).
 void rename_path(const std::filesystem::path& from, const std::filesystem::path& to);
 
-// The file holds `text` whole, or is as it was before: temporary name beside it, fsync, rename,
-// fsync of the folder. A failure leaves no temporary file; only a process that is killed does.
+// Writes a file so that it holds all of `text` or stays as it was, even after a crash: under a
+// temporary name beside it, fsync, rename, fsync of the folder. A failure leaves no temporary file;
+// only a process that is killed does.
 void write_file_atomic(const std::filesystem::path& path, std::string_view text);
 
-// `.NAME.tmp` beside PATH, under which write_file_atomic() writes; numbers above 1 stand in where
-// something lies in its place that cannot be replaced: `.NAME.2.tmp`.
+// The name beside PATH under which write_file_atomic() writes: `.NAME.tmp`. A number above 1 gives
+// the next name to try, `.NAME.2.tmp`, where the one before is taken by something that cannot be
+// replaced.
 std::filesystem::path temporary_name(const std::filesystem::path& path, int number = 1);
 // Removes what killed processes left of write_file_atomic(path). What cannot be removed comes back
 // as messages.
 std::vector<std::string> remove_temporaries(const std::filesystem::path& path);
 
-// Removes a file, or a folder with all that is in it, as far as that can be done: what fails does
-// not keep the rest from going. The first failure as a message; empty if nothing is left. Links are
-// removed, not followed.
+// Removes a file, or a folder with all that is in it. A failure does not stop the removal of the
+// rest. Returns the first failure as a message; empty if nothing is left. Links are removed, not
+// followed.
 std::string remove_tree(const std::filesystem::path& path);
 
-// What a path names (links are followed), `not_found` if nothing. Error with path and reason where
-// that cannot be told, as UserError in the second, for paths that the user gave.
+// What a path names (links are followed), `not_found` if nothing. If that cannot be found out,
+// type_of() throws Error and type_of_input(), for paths that the user gave, UserError; both name
+// path and reason.
 std::filesystem::file_type type_of(const std::filesystem::path& path);
 std::filesystem::file_type type_of_input(const std::filesystem::path& path);
+// Whether the path names a regular file, or a folder (links are followed). Errors as type_of().
 bool is_file(const std::filesystem::path& path);
 bool is_folder(const std::filesystem::path& path);
 
@@ -81,19 +85,19 @@ std::vector<std::filesystem::path> list_folder(const std::filesystem::path& fold
 // The folder and those above it, where they are missing. Error with path and reason.
 void make_folders(const std::filesystem::path& folder);
 
-// Copies the bytes alone: neither the mode nor what else only some file systems can do.
+// Copies only the bytes of a file: not its mode, nor attributes that only some file systems have.
+// An existing `to` loses its contents.
 void copy_bytes(const std::filesystem::path& from, const std::filesystem::path& to);
 
 // The text of a small file; UserError if it has more than `limit` bytes.
 std::string read_small_file(const std::filesystem::path& path, int64_t limit);
 
-// True if `name` is one path component that stays in its folder: not empty, not "." or "..",
-// without
-// '/', '\' or NUL.
+// True if `name` is one path component that stays in its folder: not empty, not "." or "..", and
+// without '/', '\' or NUL.
 bool is_plain_name(std::string_view name);
 
-// `path` without "." parts and trailing slashes, so that filename() and parent_path() mean
-// something.
+// `path` in lexically normal form and without a trailing slash, so that filename() and
+// parent_path() name the last component and the folder that holds it.
 std::filesystem::path clean_path(const std::filesystem::path& path);
 
 // The folder that holds `path`: "." for a bare name.

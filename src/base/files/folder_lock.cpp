@@ -21,7 +21,8 @@ std::string holder(int fd) {
   return owner.token.empty() ? "" : fmt::format(" ({})", owner.describe());
 }
 
-// A failure only costs others the name.
+// Writes into the lock's file who holds it. Failures are ignored: others are then refused without a
+// name.
 void write_name(int fd) {
   const std::string text = ProcessIdentity::own().to_text() + "\n";
   if (::ftruncate(fd, 0) == 0 || errno == ENOSYS)
@@ -45,7 +46,7 @@ FolderLock::FolderLock(const std::filesystem::path& folder,
     if (error == EWOULDBLOCK)
       fail_user("files", "{}{}; wait for it, or choose another run.dir", refusal, holder(fd_));
     if (error == 0) {
-      // Another machine may see the same folder without its locks.
+      // A process on another machine, where this folder has no locks, may hold it by its .owner.
       OwnerFile::expect_none(owner, refusal, say, times);
       write_name(fd_);
       return;

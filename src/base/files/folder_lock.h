@@ -9,13 +9,14 @@
 
 namespace tessera {
 
-// Keeps others out of a folder while it lives: an exclusive lock (flock) on FOLDER/.lock, which the
-// system drops when the process ends, however it ends. Where the file system has no locks, the file
-// FOLDER/.owner stands in (owner_file.h), and warning() says so. UserError that names who holds it
-// if another process does.
+// Keeps other processes out of a folder while this object lives: an exclusive lock (flock) on
+// FOLDER/.lock, which the system drops when the process ends, however it ends. Where the file
+// system has no locks, the file FOLDER/.owner takes its place (owner_file.h), and warning() says
+// so. The constructor throws a UserError that names the other process if one holds the folder.
 class FolderLock {
  public:
-  // `say` takes a line where a wait for another process begins.
+  // `say` is called with a line for the user before the constructor waits to see whether the owner
+  // of a FOLDER/.owner still lives.
   explicit FolderLock(const std::filesystem::path& folder,
                       const std::function<void(const std::string&)>& say = {},
                       OwnerFile::Times times = {});
@@ -26,7 +27,7 @@ class FolderLock {
   // What the file system lacks; empty if locks work.
   const std::string& warning() const { return warning_; }
 
-  // Error if the folder is another process's by now; never where locks work.
+  // Error if another process has taken the folder over; where locks work, that cannot happen.
   void check() const;
 
  private:

@@ -44,8 +44,8 @@ std::optional<Look> look_at(const std::filesystem::path& file) {
   return seen;
 }
 
-// Waits until it is certain enough that whoever made `file` has ended; UserError if it lives. The
-// last look; nullopt if the file has gone.
+// Returns when it is certain enough that the owner of `file` has ended, with what the file says;
+// nullopt if the file has gone meanwhile. UserError if the owner lives.
 std::optional<Look> wait_for_end(const std::filesystem::path& file, const std::string& refusal,
                                  const Say& say, const OwnerFile::Times& times) {
   const std::optional<Look> first = look_at(file);
@@ -71,7 +71,7 @@ std::optional<Look> wait_for_end(const std::filesystem::path& file, const std::s
   return first;
 }
 
-// True if this call has removed what `judged` was read from.
+// Removes `file` if it still is the one that `judged` was read from; true if this call has done so.
 bool remove_judged(const std::filesystem::path& file, const Look& judged,
                    const std::string& token) {
   const std::filesystem::path aside = fmt::format("{}.{}", file.string(), token);
@@ -84,7 +84,8 @@ bool remove_judged(const std::filesystem::path& file, const Look& judged,
     ::unlink(aside.c_str());
     return true;
   }
-  // Another newcomer was quicker, and this is its file. It will look after `settle`.
+  // Another newcomer was quicker, and this is its file: put it back. That newcomer looks at it
+  // after `settle`.
   ::rename(aside.c_str(), file.c_str());
   return false;
 }
@@ -155,7 +156,8 @@ void OwnerFile::show_life() {
     if (fd >= 0) {
       char text[4096];
       const ssize_t size = ::pread(fd, text, sizeof text, 0);
-      // What cannot be read now is tried again; only another's name is certain.
+      // A read that fails is tried again at the next beat; only the token of another process is
+      // certain.
       if (size > 0) {
         const auto owner = ProcessIdentity::parse({text, static_cast<size_t>(size)});
         if (owner.token == self_.token) {

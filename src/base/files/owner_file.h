@@ -13,8 +13,8 @@
 
 namespace tessera {
 
-// Keeps others out where a file system has no locks: a file that only one process can make, says
-// who made it, and shows that it lives by changing.
+// Keeps other processes out where a file system has no locks, by a FILE that only one process can
+// make. It says who made it, and its owner changes it again and again to show that it lives.
 //
 //   newcomer   makes FILE (O_EXCL)  -> its own; changes it every `beat`, removes it at the end
 //              FILE is there        -> its owner runs on this machine: refused
@@ -29,14 +29,14 @@ namespace tessera {
 class OwnerFile {
  public:
   struct Times {
-    std::chrono::milliseconds beat{5000};
-    std::chrono::milliseconds silent{60000};
-    std::chrono::milliseconds look{1000};
-    std::chrono::milliseconds settle{1000};
+    std::chrono::milliseconds beat{5000};     // between two changes of FILE by its owner
+    std::chrono::milliseconds silent{60000};  // without a change: the owner counts as ended
+    std::chrono::milliseconds look{1000};     // between two looks at FILE of a silent owner
+    std::chrono::milliseconds settle{1000};   // from taking over to looking who has FILE now
   };
 
-  // UserError that names the owner, beginning with `refusal`. `say` takes a line where the wait for
-  // a silent owner begins.
+  // UserError that begins with `refusal` and names the owner if FILE has one that lives. `say` is
+  // called with a line for the user before a wait of `silent`.
   OwnerFile(std::filesystem::path file, const std::string& refusal,
             const std::function<void(const std::string&)>& say, Times times);
   ~OwnerFile();
@@ -46,8 +46,8 @@ class OwnerFile {
   // Error if another process has taken over.
   void check() const;
 
-  // As the constructor does with a file that is there: refuses, or removes what an ended process
-  // has left.
+  // Does what the constructor does with a file that is there, but makes none: UserError if its
+  // owner lives, else the file is removed.
   static void expect_none(const std::filesystem::path& file, const std::string& refusal,
                           const std::function<void(const std::string&)>& say, Times times);
 

@@ -14,7 +14,7 @@ bool begins_name(char c) {
   return std::isalpha(static_cast<unsigned char>(c)) || c == '_';
 }
 
-// Of the name at `at`; 0: there is none.
+// The length of the variable's name that begins at `at`; 0: there is none.
 size_t name_length(const std::string& text, size_t at) {
   size_t end = at;
   while (end < text.size() &&

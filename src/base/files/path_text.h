@@ -16,7 +16,7 @@ struct ExpandedPath {
 // was meant.
 ExpandedPath expand_path(const std::string& text);
 
-// The text that expand_path() makes this path of.
+// The inverse of expand_path(): a text that it expands to `path`.
 std::string path_as_written(const std::string& path);
 
 }  // namespace tessera

@@ -7,8 +7,9 @@
 namespace tessera {
 
 // Writes a small file into a folder and removes it again, so that a folder that cannot be written
-// to is found now and not hours later: Error with the reason. What the file system cannot do, and
-// what is done without from then on, comes back as one line each, to be said once.
+// to is found now and not hours later: Error with the reason. Returns one line for the user about
+// each thing that the file system cannot do (sync files, sync folders) and that the program then
+// does without.
 std::vector<std::string> try_folder(const std::filesystem::path& folder);
 
 // Removes the small files of processes that were killed in try_folder().

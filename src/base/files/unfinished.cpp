@@ -73,7 +73,7 @@ void remove_unfinished_folders(const std::filesystem::path& target) {
     try {
       const auto owner = ProcessIdentity::parse(read_small_file(path / kMark, kMostMark));
       if (owner.life() == ProcessIdentity::Life::kEnded) remove_tree(path);
-    } catch (const Error&) {  // not ours, or not to be told
+    } catch (const Error&) {  // not ours, or its mark cannot be read
     }
   }
 }
@@ -88,7 +88,7 @@ void remove_unfinished_files(const std::filesystem::path& target) {
     const int process = process_of(path.filename().string(), prefix);
     if (::kill(process, 0) == 0 || errno != ESRCH) continue;
     const int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    if (fd < 0) continue;  // a folder among others
+    if (fd < 0) continue;  // such as a folder
     struct stat info {};
     if (::fstat(fd, &info) == 0 && S_ISREG(info.st_mode) && ::flock(fd, LOCK_EX | LOCK_NB) == 0)
       ::unlink(path.c_str());

@@ -7,8 +7,8 @@
 
 namespace tessera {
 
-// Throws the Error of a thread that could not be made: what it was to do, and what limits threads
-// here.
+// Throws an Error that says what the thread that could not be made was for, and which limits on
+// threads hold here.
 [[noreturn]] void fail_thread(const std::string& purpose, const std::system_error& error);
 
 // A thread that runs `body`; `purpose` is its name in the Error if it cannot be made ("a thread for

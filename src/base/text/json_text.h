@@ -7,8 +7,9 @@
 
 namespace tessera {
 
-// What is in `text` that no JSON has but the parser here passes over: a byte-order mark in front,
-// and NUL, after which it reads nothing more. Other readers (Python's, Rust's) refuse both.
+// What `text` holds that JSON does not allow but nlohmann's parser lets pass: a byte-order mark at
+// the front, or NUL, at which that parser stops reading. Other readers (Python's, Rust's) refuse
+// both. Continues a message after "it": "begins with a byte-order mark". nullopt: neither.
 std::optional<std::string> hidden_bytes(std::string_view text);
 
 // Parses JSON that comes from outside: repeated keys, more than 64 levels, hidden bytes and

@@ -46,8 +46,8 @@ std::string visible_text(std::string_view text);
 // A text in a message: its first code points, and how many bytes follow them, where it is long.
 std::string start_of_text(std::string_view text);
 
-// What makes a text that YAML can spell unfit as a value: "it holds U+000A, a control character".
-// Empty: nothing.
+// Why a text, though YAML can spell it, cannot be a value of the configuration: "it holds U+000A, a
+// control character". Empty: nothing.
 std::string why_not_text(std::string_view text);
 
 }  // namespace tessera

@@ -137,7 +137,7 @@ std::vector<ManifestFile> read_files(const json& rows, const std::string& file) 
   return files;
 }
 
-// Absent in manifests of programs that did not record it.
+// The field `data`, which manifests of older programs lack.
 json read_data(const json& root, const std::string& file) {
   if (!root.contains("data")) return nullptr;
   const Field field(root, file, "", "data");
@@ -182,7 +182,7 @@ std::string digest_of(json root) {
   return xxh3_hex(text.data(), text.size());
 }
 
-// Easy to read: a line per field, tensor and file.
+// The text of manifest.json, laid out for people: a line per field, tensor and file.
 std::string layout(const json& root) {
   std::string text = "{\n";
   for (const char* key : {"format", "version", "writer", "step", "samples", "tokens", "seed",

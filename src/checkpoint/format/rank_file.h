@@ -39,11 +39,12 @@ std::string piece_key(const std::string& tensor, const std::string& state);
 // end.
 class RankFileWriter {
  public:
+  // `pieces`: in the order in which their data will come; their file_offset and xxh3 are not read.
   RankFileWriter(const std::filesystem::path& path, std::vector<StoredPiece> pieces);
 
   // The next bytes of the pieces' data, in the order given.
   void append(const void* data, int64_t bytes);
-  // Completes the header, fsyncs, closes. What the manifest says of this file.
+  // Completes the header, fsyncs and closes. Returns the manifest's entry for this file.
   ManifestFile finish();
 
  private:

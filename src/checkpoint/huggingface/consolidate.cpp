@@ -43,7 +43,8 @@ Dtype output_dtype(const CheckpointReader& reader, const ConsolidateOptions& opt
   return dtype;
 }
 
-// The output that a tensor begins; none if another begins it.
+// The output whose first part is `tensor`. nullopt if `tensor` is a later part of an output, or in
+// none.
 std::optional<Output> output_of(const CheckpointReader& reader, const TensorInfo& tensor,
                                 const HfTensors& names, const ConsolidateOptions& options) {
   // A tied model's head is its embedding; transformers expects no tensor of its own for it.
@@ -112,8 +113,9 @@ void write_shard(CheckpointReader& reader, const Shard& shard, const std::filesy
   writer.finish();
 }
 
-// The model's own fields, the class and dtype of the weights that lie beside it (the folder that it
-// came from may have had another's, such as a model without its head), and no file that does not.
+// The config.json of an export: the model's own fields, but with the class and dtype of the weights
+// that lie beside it (the folder that was imported may have had others, such as the class of a
+// model without its head), and without references to files that do not lie beside it.
 json make_config(const json& model, const std::string& architecture, Dtype dtype,
                  const std::optional<std::filesystem::path>& carried) {
   json config = model;

@@ -26,8 +26,8 @@ struct ConsolidateOptions {
 // config.json, model.safetensors, or model-00001-of-0000N.safetensors with
 // model.safetensors.index.json, and the files that were carried along (hf_files.h). Memory stays
 // bounded by a fixed buffer whatever the model's size. OUT_DIR must not exist or be empty; it
-// appears whole or not at all (written beside it and renamed). Returns what the user should hear
-// of.
+// appears whole or not at all (written beside it and renamed). Returns notes for the user, a line
+// each: what the file system of OUT_DIR cannot do (try_folder.h).
 std::vector<std::string> consolidate(const std::filesystem::path& step_dir,
                                      const std::filesystem::path& out_dir,
                                      const ConsolidateOptions& options);

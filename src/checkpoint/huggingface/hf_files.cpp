@@ -38,7 +38,7 @@ constexpr const char* kCode = ".py";
 constexpr const char* kAutoMap = "auto_map";
 constexpr const char* kPipelines = "custom_pipelines";
 
-// The names of those that `from` holds.
+// The names of the carried files that `from` holds, relative to it.
 std::vector<std::filesystem::path> files_of(const std::filesystem::path& from) {
   std::vector<std::filesystem::path> names;
   for (const char* name : kCarried)

@@ -20,7 +20,8 @@ std::set<std::string> file_names(const HfModel& model) {
   return names;
 }
 
-// As transformers does it, name by name: a head may lie beside a body without prefix.
+// Puts base_prefix before names that lack it. Each name is judged by itself, as transformers does
+// it: a head may lie beside a body without the prefix.
 void add_base_prefix(HuggingFaceFolder& folder, const HfModel& model) {
   const std::string& prefix = model.tensors.base_prefix;
   if (prefix.empty()) return;

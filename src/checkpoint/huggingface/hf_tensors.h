@@ -18,18 +18,19 @@ struct HfTensors {
   // The class of transformers, put into a config.json that names none.
   std::string architecture;
   std::vector<HfTensor> tensors;  // those that differ
-  // With tied embeddings: `head` has no tensor of its own, and one in a file must be `embedding`.
+  // With tied embeddings: `head` needs no tensor of its own in a file; if a file holds one beside
+  // `embedding`, the two must be equal.
   struct Tied {
     std::string head;
     std::string embedding;
   };
   std::optional<Tied> tied;
-  // What a model saved without its head has under names without this prefix, and the parameter that
-  // such files lack; empty: neither.
+  // A model that was saved without its head has the names of its tensors without `base_prefix`, and
+  // its files lack the parameter `head`. Both empty: there is no such form.
   std::string base_prefix;
   std::string head;
-  // Ends of names of tensors in old files that follow from the configuration: rotary frequencies,
-  // causal masks.
+  // Name endings of tensors that old files hold and that are not read, since they follow from the
+  // configuration: rotary frequencies, causal masks.
   std::vector<std::string> ignored;
 };
 

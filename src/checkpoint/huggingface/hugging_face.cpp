@@ -80,7 +80,7 @@ WeightFiles from_index(const std::filesystem::path& path) {
   return files;
 }
 
-// In the order of transformers.
+// Looks for the weights in the order in which transformers does.
 WeightFiles choose_files(HuggingFaceFolder& folder) {
   constexpr const char* kNamed = "transformers_weights";
   constexpr const char* kSingle = "model.safetensors";
@@ -107,7 +107,7 @@ WeightFiles choose_files(HuggingFaceFolder& folder) {
   return {.names = list_files(folder.path), .index_path = {}, .index = {}};
 }
 
-// What an index says of a tensor that is, or is not, in `file`.
+// UserError unless the index says that the tensor lies in `file`, where it was found.
 void check_listed(const WeightFiles& files, const std::string& tensor, const std::string& file) {
   const auto listed = files.index.find(tensor);
   if (listed == files.index.end() || listed->second != file)

@@ -28,17 +28,18 @@ struct HuggingFaceFolder {
   nlohmann::json config;
   std::vector<std::filesystem::path> files;
   std::vector<Tensor> tensors;     // file by file, in the order of their data
-  std::vector<std::string> notes;  // what its owner should hear of
+  std::vector<std::string> notes;  // for the user, a line each
 };
 
-// Its config.json; UserError if it is no object.
+// Reads DIR/config.json. UserError if `dir` is no folder, or the file is missing, unreadable or no
+// JSON object.
 nlohmann::json read_hugging_face_config(const std::filesystem::path& dir);
 
 // Reads index and headers, no data. Of several sets of weights the one that transformers loads: the
 // file that config.json names as transformers_weights, else model.safetensors, else what
 // model.safetensors.index.json lists; without any of these, which transformers would refuse, all
-// *.safetensors. Tensors that `names` ignores are left out, and nobody asks where they are; nor
-// where a tied head is. UserError for files that are missing, a tensor that is in two files, an
+// *.safetensors. Tensors that `names` ignores are left out, and need not lie where an index says;
+// nor need a tied head. UserError for files that are missing, a tensor that is in two files, an
 // index that names files outside the folder or does not agree with the files.
 HuggingFaceFolder open_hugging_face(const std::filesystem::path& dir, nlohmann::json config,
                                     const HfTensors& names);

@@ -51,8 +51,8 @@ File open_source(const std::filesystem::path& path) {
   return reading_source([&] { return File::open(path); });
 }
 
-// A tied model's file may hold the head as well. It is dropped, but only if it is the embedding.
-// The one of the two that a file holds alone is the embedding by either name.
+// The files of a tied model may hold the head beside the embedding. Then the head is dropped;
+// UserError if the two differ. If they hold only the head, that is the embedding.
 void take_tied_head(HuggingFaceFolder& folder, const HfTensors::Tied& tied) {
   const auto find = [&](const std::string& name) {
     return std::find_if(folder.tensors.begin(), folder.tensors.end(),
@@ -88,7 +88,8 @@ void take_tied_head(HuggingFaceFolder& folder, const HfTensors::Tied& tied) {
   folder.tensors.erase(head);
 }
 
-// The parts of a stored tensor, whose rows follow from the model.
+// Adds the sources of our tensors that one stored tensor holds; the model says how many rows each
+// has.
 void add_parts(const HuggingFaceFolder& folder, const Tensor& tensor, const HfTensor& rule,
                const std::vector<TensorInfo>& parameters, std::vector<Source>& sources) {
   const std::vector<int64_t>& shape = tensor.entry.shape;
@@ -139,14 +140,14 @@ StoredPiece whole_piece(const TensorInfo& info) {
   return piece;
 }
 
-// Weights become fp32, which holds any but those of F64.
+// UserError if values became infinite in fp32, which can only happen to those of F64.
 void check_range(const File& file, const Source& source, int64_t beyond, int64_t numel) {
   if (beyond == 0) return;
   fail_user("import", "{}: tensor '{}': {}; weights are kept in fp32", file.path().string(),
             source.stored.entry.name, beyond_range(beyond, numel, Dtype::kF32));
 }
 
-// Elements [begin, begin + numel) of the stored tensor, a chunk at a time, in fp32.
+// Writes the source's rows of the stored tensor, a chunk at a time, in fp32.
 void stream_rows(const File& file, const Source& source, RankFileWriter& writer) {
   const Dtype dtype = source.stored.entry.dtype;
   const int64_t rows = source.stored.entry.shape.empty() ? 1 : source.stored.entry.shape[0];
@@ -165,7 +166,7 @@ void stream_rows(const File& file, const Source& source, RankFileWriter& writer)
   check_range(file, source, beyond, whole_box(source.info.shape).numel());
 }
 
-// Columns of the stored matrix as rows.
+// Writes the source's columns of the stored matrix as rows, in fp32.
 void stream_columns(const File& file, const Source& source, RankFileWriter& writer) {
   std::vector<float> stored(static_cast<size_t>(whole_box(source.stored.entry.shape).numel()));
   const int64_t rows = source.stored.entry.shape[0], columns = source.stored.entry.shape[1];

@@ -29,7 +29,8 @@
 namespace tessera {
 namespace {
 
-// Error if that cannot be told, since what is not committed may be moved away.
+// Whether a step folder is committed. Error if that cannot be found out, since the caller may move
+// away what is not.
 bool is_committed(const std::filesystem::path& step_dir) {
   return is_file(step_dir / "manifest.json");
 }
@@ -48,7 +49,8 @@ BoxSlice own_part(const Piece& piece) {
   return {piece.slice.box, bound(piece.replica), bound(piece.replica + 1)};
 }
 
-// A folder that cannot be written to is found now, not hours later. What its file system lacks.
+// Finds out now, not hours later, if the folder cannot be written to. Returns what its file system
+// cannot do (try_folder()).
 std::vector<std::string> check_writable(const std::filesystem::path& dir) {
   std::error_code error;
   std::filesystem::create_directories(dir, error);
@@ -178,7 +180,7 @@ void CheckpointManager::commit(Manifest& manifest, const std::filesystem::path& 
   probe_("committed");
 }
 
-// After the commit nothing may fail any more: the checkpoint stands.
+// A failure is only a warning: after the commit the checkpoint stands, so the save has succeeded.
 void CheckpointManager::point_latest_to(int64_t step) {
   try {
     write_file_atomic(dir_ / "latest", step_dir_name(step) + "\n");
@@ -206,7 +208,7 @@ void CheckpointManager::retire_beyond_keep() {
           whole.push_back(path);
         }
       } catch (const UserError&) {
-      } catch (const Error& failure) {  // nor what cannot be read, which keeps no other from going
+      } catch (const Error& failure) {  // nor what cannot be read; the others are retired
         warn_(fmt::format("{} stays: {}", path.string(), failure.what()));
       }
     }
@@ -219,7 +221,7 @@ void CheckpointManager::retire_beyond_keep() {
   }
 }
 
-// Whatever goes wrong here, the save that follows does not need it.
+// Removes left-overs. A failure is only a warning: the save that follows does not depend on it.
 void CheckpointManager::warn_of_left_overs() {
   try {
     for (const std::string& failure : remove_left_overs(dir_)) warn_(failure);

@@ -23,17 +23,17 @@ class CheckpointManager {
                     std::function<void(const std::string&)> warn);
 
   // Commit order: step-N.partial/ is made anew (with a number behind it where a left-over cannot be
-  // removed), every rank writes and fsyncs
-  // rank-RRRRR.safetensors, all agree, rank 0 writes the manifest last, fsyncs the folder, renames
-  // it to step-N, fsyncs the parent and replaces `latest` by rename. `manifest` comes with step,
-  // samples, tokens, seed, states, tensors, model, config, data and mesh. If any rank fails, all
-  // ranks throw, .partial is left, and older checkpoints are untouched. Returns the committed
-  // folder. Error if the step is committed already: what is there may be of another run.
+  // removed), every rank writes and fsyncs rank-RRRRR.safetensors, all agree, rank 0 writes the
+  // manifest last, fsyncs the folder, renames it to step-N, fsyncs the parent and replaces `latest`
+  // by rename. `manifest` comes with step, samples, tokens, seed, states, tensors, model, config,
+  // data and mesh. If any rank fails, all ranks throw, .partial is left, and older checkpoints are
+  // untouched. Returns the committed folder. Error if the step is committed already: what is there
+  // may be of another run.
   std::filesystem::path save(Manifest manifest, const std::vector<Piece>& pieces);
 
   // Deletes the oldest whole checkpoints beyond `keep`; the one that save() wrote last stays
-  // whatever its number. A call of its own, so that what follows a save can come before it. What
-  // cannot be deleted is a warning.
+  // whatever its number. Not part of save(), so that the validation of the saved step can be made
+  // before anything is deleted. What cannot be deleted is a warning.
   void retire_old();
 
   // The newest checkpoint that is complete and whole (every checksum verified), chosen by rank 0

@@ -36,7 +36,8 @@ struct Source {
   bool verified = false;
 };
 
-// Damage is what is certainly not there. What cannot be looked at may be whole.
+// DamagedError only if the file is certainly missing or no regular file. One that cannot be looked
+// at may be whole: Error.
 void check_present(const std::filesystem::path& path) {
   const std::filesystem::file_type type = type_of(path);
   if (type == std::filesystem::file_type::not_found)
@@ -94,7 +95,7 @@ struct CheckpointReader::Impl {
     while (!source.verified) hash_next(source, source.piece.slice.numel());
   }
 
-  // Copies what the source and the wanted slice share into `to`, the first element of the latter.
+  // Copies what the source and the wanted slice share. `to` is the memory of the wanted slice.
   // Returns how many of the values are beyond the range of `dtype`.
   int64_t copy_shared(Source& source, const BoxSlice& wanted, Dtype dtype, std::byte* to) {
     const auto span = shared_span(source.piece.slice, wanted);
@@ -125,7 +126,7 @@ struct CheckpointReader::Impl {
     return beyond;
   }
 
-  // A value that would become infinite is never read as such.
+  // UserError if `beyond`, the number of values that would become infinite in `dtype`, is not 0.
   void check_range(const std::string& tensor, const std::string& state, int64_t beyond,
                    int64_t numel, Dtype dtype) const {
     if (beyond == 0) return;

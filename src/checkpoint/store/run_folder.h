@@ -28,17 +28,16 @@ RunFolder list_run_folder(const std::filesystem::path& dir);
 // step-00000100
 std::string step_dir_name(int64_t step);
 
-// Where a step folder is wanted and something near it was given: the newest whole-looking step
-// folder of a run folder or of its `checkpoints`, also of a file in them, or the step folder that
-// holds a file. nullopt:
-// `path` is a step folder itself, or nothing of the kind. By names alone: what is inside is not
-// read.
+// Guesses which step folder was meant by a `path` that is none: of a run folder or of its
+// `checkpoints`, the newest step folder that has a manifest; of a file, the step folder that holds
+// it, or the newest of the run folder that holds it. nullopt: `path` is a step folder itself, or
+// nothing of the kind. Goes by names alone: what is inside is not read.
 std::optional<std::filesystem::path> newest_step_in(const std::filesystem::path& path);
 
-// UserError if `path` is near a step folder and none (newest_step_in), a run folder that has none
-// yet, or a Hugging Face folder; the message names the one that was probably meant. `key`: who gave
-// the path, such as checkpoint.resume; empty: the command line. Anything else passes: opening it
-// says what is wrong.
+// UserError if `path` is no step folder but one that newest_step_in() can guess from, a run folder
+// without checkpoints, or a Hugging Face folder; the message names what was probably meant. `key`:
+// who gave the path, such as checkpoint.resume; empty: the command line. Anything else passes:
+// opening it says what is wrong.
 void check_step_folder(const std::filesystem::path& path, std::string_view key = {});
 
 // Removes what killed or failed saves and removals left, as far as that can be done. What stays
@@ -52,8 +51,8 @@ std::filesystem::path free_name(const std::filesystem::path& step_dir, const cha
 std::filesystem::path set_aside(const std::filesystem::path& step_dir);
 
 // Renames a committed step folder to step-N.deleting, then removes it: what is half removed never
-// looks like a checkpoint. What stays, as a message; empty if it is gone. Throws nothing of its
-// own.
+// looks like a checkpoint. Returns a message if something stays; empty if it is gone. Throws no
+// Error.
 std::string retire(const std::filesystem::path& step_dir,
                    const std::function<void(const char* point)>& probe);
 

@@ -38,7 +38,7 @@ struct Decode {
     return text;
   }
 
-  // For what can only be ASCII.
+  // Refuses a value that can only be ASCII; names its characters that are not.
   [[noreturn]] void refuse_word(const YamlNode& from, const std::string& why,
                                 const std::string& meant = "") const {
     const std::string note = odd_characters_note(from.scalar);

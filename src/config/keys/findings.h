@@ -12,7 +12,7 @@ namespace tessera {
 // A node as messages show it.
 std::string shown(const YamlNode& node);
 
-// What ends the reading of one value.
+// Thrown to end the reading of one value: what is wrong with it, and where it stands.
 struct Refusal {
   Place place;
   std::string message;
@@ -22,17 +22,19 @@ struct Refusal {
 [[noreturn]] void refuse(const YamlNode& node, const std::string& path, const std::string& rule,
                          const std::string& why = "");
 
-// Where the reading of a configuration puts what it finds.
+// Takes what the reading of a configuration finds: where keys stand, and mistakes.
 struct Findings {
   KeyPlaces& places;
   Mistakes& mistakes;
 
+  // Adds a mistake of the key `path`, which from now on counts as one that could not be read.
   void refuse(const std::string& path, const Place& place, std::string message) {
     mistakes.add(place, std::move(message));
     places.refuse(path);
   }
 
-  // Runs `read`; what it refuses is a mistake of `path`.
+  // Notes that `path` stands at `node`, and runs `read` unless a mistake was found in the node
+  // already. A Refusal that `read` throws becomes a mistake of `path`.
   template <typename Read>
   void read(const std::string& path, const YamlNode& node, Read read) {
     places.give(path, node.where);

@@ -17,9 +17,10 @@ class KeyPlaces {
   void give(const std::string& path, const Place& place) { places_[path] = place; }
   void refuse(const std::string& path) { refused_.insert(path); }
 
-  // Of the key itself; null if it was not given.
+  // The place of the key itself; null if it was not given.
   const Place* find(const std::string& path) const;
-  // Of the key, else of what it lies in; nowhere if none of it was given.
+  // The place of the key, else that of the list or section that it lies in; an empty Place if none
+  // of them was given. Keys of a model from a file have the place of model.config.
   Place around(const std::string& path) const;
   // Whether the key, something in it or something that it lies in could not be read.
   bool refused(const std::string& path) const;
@@ -30,7 +31,8 @@ class KeyPlaces {
 };
 
 // Turns broken rules into mistakes with the place of the key at fault: of the keys that the rule is
-// about, one given by --set (which came last), else the first that was given.
+// about, the first that was given by --set (since --set comes after the file), else the first that
+// was given at all.
 class PlacedReport : public RuleReport {
  public:
   PlacedReport(const KeyPlaces& places, Mistakes& mistakes)

@@ -8,8 +8,9 @@
 
 namespace tessera {
 
-// The word that was probably meant by `text`: whatever its capitals and look-alikes, by another
-// program's name or misspelt; empty if none is near.
+// The one of `words` that was probably meant by `text`: the same but for capitals, look-alike
+// characters or signs, or another program's word for it (`synonyms`), or a near spelling. Empty if
+// none is near.
 std::string meant_word(std::string_view text, const std::vector<std::string>& words,
                        const Synonyms& synonyms = {});
 

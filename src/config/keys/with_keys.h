@@ -7,9 +7,10 @@
 
 namespace tessera {
 
-// What `work` returns. An E that it throws ends with " (KEYS)": code below the configuration names
-// a mistake in its own terms, and only here it is known which keys of the configuration mend it. E
-// is made of a text, as the classes of base/error.h are.
+// Runs `work` and returns its result. If it throws an E, throws an E with "(KEYS)" at the end of
+// the text: code below the configuration names a mistake in its own terms, and only the caller
+// knows which keys of the configuration mend it. E is made of a text, as the classes of
+// base/error.h are.
 template <typename E, typename Work>
 decltype(auto) with_keys(std::string_view keys, Work&& work) {
   try {

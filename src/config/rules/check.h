@@ -5,13 +5,13 @@
 
 namespace tessera {
 
-// All rules that need no number of ranks, by messages that name the values and the ones that would
-// work.
+// Checks all rules that do not depend on the number of ranks. Messages name the values that break a
+// rule and values that would work.
 void check_config(const Config& config, RuleReport& report);
 // The same; UserError with all that are broken.
 void check_config(const Config& config);
 
-// Of these, the rules of a model's own keys. UserError.
+// Checks only the rules of a model's own keys; UserError with all that are broken.
 void check_model(AnyModel model);
 
 }  // namespace tessera

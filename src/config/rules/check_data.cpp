@@ -10,7 +10,8 @@ const char* word(DataKind kind) {
   return kind == DataKind::kTokens ? "tokens" : kind == DataKind::kImages ? "images" : "pairs";
 }
 
-// Keys of another kind would not be looked at.
+// Reports keys that belong to another data.kind, since nobody would read them, and keys that this
+// one needs and that are missing.
 void check_keys(const DataSection& d, RuleReport& report) {
   const struct {
     const char* key;
@@ -33,7 +34,7 @@ void check_keys(const DataSection& d, RuleReport& report) {
       report.broken({"data." + name, "data.kind"},
                     "data.{}: it is a key of data.kind {}, but data.kind is {}; remove it", key,
                     word(kind), word(d.kind));
-    // A list or flag may be left out.
+    // The keys of images (lists and a flag) and valid_target may be left out.
     const bool required = kind != DataKind::kImages && name != "valid_target" && kind == d.kind;
     if (required && !given)
       report.broken({"data." + name, "data.kind"},

@@ -9,12 +9,12 @@
 
 namespace tessera {
 
-// Whether the field at `path` has a value that it may have; reports it if not. (Configurations made
-// in code have not been through the reader.)
+// Whether the value of the field at `path` obeys the field's own rule; reports it if not. (The
+// reader checks that too, but configurations that are made in code have not been through it.)
 bool check_field(const std::string& path, const Field& field, RuleReport& report);
 
-// All fields. Returns the sections with a value that they cannot have: rules between keys may not
-// compute with it.
+// Checks all fields. Returns the names of the sections that hold a wrong value: rules between keys
+// must not compute with these.
 std::set<std::string> check_fields(Config config, RuleReport& report);
 
 }  // namespace tessera

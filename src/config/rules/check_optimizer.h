@@ -5,7 +5,8 @@
 
 namespace tessera {
 
-// Keys that the chosen optimizer would not look at must be as they are without being given.
+// Checks the rules between keys of `optimizer`. A key that the chosen optimizer does not read must
+// have its default, since nothing that a user sets may be without effect.
 void check_optimizer(const OptimizerConfig& optimizer, ParamsDtype params, RuleReport& report);
 
 }  // namespace tessera

@@ -5,7 +5,8 @@
 
 namespace tessera {
 
-// Whether the model and the samples can be split as `parallel` says. Their own values are sound.
+// Checks whether the model and the samples can be split as `parallel` says. The caller has found
+// each of their values sound by itself (check_fields()).
 void check_parallel(const Config& config, RuleReport& report);
 
 // Settings that the stage of ZeRO has no use for.

@@ -9,16 +9,17 @@
 
 namespace tessera {
 
-// Named in checkpoint.allow_change: the training data may hold others than they did. Their paths
-// may change in any case.
+// With this name in checkpoint.allow_change a run may resume with training data of other contents.
+// Paths to the same contents may always change.
 inline constexpr const char* kDataContents = "data.train";
 
-// Why no change of a key that decides the mathematics has a meaning for a run that goes on; empty:
-// a change has one, and checkpoint.allow_change may name the key.
+// For a key that decides the mathematics: the reason why no resumed run may change it. Empty if it
+// may, once checkpoint.allow_change names the key.
 std::string why_fixed(const std::string& key);
 
-// Reports each name in checkpoint.allow_change that is no key, or of a key whose change has no
-// meaning (with the reason), or needs no permission.
+// Reports each name in checkpoint.allow_change that is no key, that is a key which no resumed run
+// may change (with the reason of why_fixed()), or that is a key which may change without
+// permission.
 void check_allow_change(const Config& config, RuleReport& report);
 
 // A key that two configurations give other values; null: the key is absent.
@@ -33,8 +34,8 @@ struct ConfigChange {
 struct ConfigDifference {
   // To be refused: model, seed, seq_len, global batch, optimizer, precision, ...
   std::vector<std::string> mathematics;
-  std::vector<std::string> on_request;  // the keys of these that checkpoint.allow_change may name
-  std::vector<ConfigChange> allowed;    // which it does name
+  std::vector<std::string> on_request;  // those keys of `mathematics` that allow_change may name
+  std::vector<ConfigChange> allowed;    // changes that allow_change names: not in `mathematics`
   std::vector<std::string> other;       // free, printed: mesh, micro-batch, paths, logging, steps
 };
 ConfigDifference compare_for_resume(const nlohmann::json& saved, const Config& now);

@@ -35,7 +35,7 @@ void Mistakes::throw_if_any() const {
 void Mistakes::fail(const Place& place, std::string message) {
   add(place, std::move(message));
   throw_if_any();
-  std::abort();  // there is one
+  std::abort();  // not reached: there is a mistake
 }
 
 }  // namespace tessera

@@ -23,10 +23,10 @@ class Mistakes {
   }
   bool empty() const { return list_.empty(); }
 
-  // UserError "[config] PLACE: message", with several a line for each in the order of the file;
-  // nothing if there are none.
+  // Throws UserError "[config] PLACE: message", or one with a line for each of several mistakes, in
+  // the order of the file. Does nothing if there are none.
   void throw_if_any() const;
-  // Where nothing more can be read.
+  // Adds a mistake after which nothing more can be read, and throws all.
   [[noreturn]] void fail(const Place& place, std::string message);
 
  private:

@@ -12,7 +12,7 @@
 namespace tessera {
 namespace {
 
-// Ends of a message that shows the text so far.
+// The end of a message: what stands in the line before `at`. Empty for spaces alone.
 std::string before(std::string_view line, size_t at) {
   constexpr size_t kShown = 24;
   size_t begin = at > kShown ? at - kShown : 0;

@@ -18,10 +18,10 @@ struct YamlNode {
   Kind kind = Kind::kNull;
   std::string scalar;    // kScalar: the text without its quotes
   bool quoted = false;   // kScalar: "x" and 'x'; such a value is never a number
-  bool refused = false;  // a mistake already: nothing is to be made of it
+  bool refused = false;  // a mistake was reported for it: nobody decodes it
   Place where;
   std::vector<YamlNode> items;     // kSequence
-  std::vector<YamlEntry> entries;  // kMap, in the order written, no key twice but refused ones
+  std::vector<YamlEntry> entries;  // kMap, as written; only refused entries repeat a key
 };
 
 struct YamlEntry {

@@ -30,8 +30,9 @@ namespace tessera {
 // Methods that communicate say so; all ranks of the mesh call these in the same order.
 class Engine {
  public:
-  // Asked before each bucket that is filled: true breaks off, since a stop was asked for. The
-  // states are then of no use.
+  // Whether to give up filling the states, because the user asked for a stop. The engine asks
+  // before it fills each bucket; on true it leaves the rest as it is, and the states are then of no
+  // use.
   using GiveUp = std::function<bool()>;
 
   // Allocates everything that training needs. UserError for a memory.offload_dir that cannot hold
@@ -44,14 +45,16 @@ class Engine {
 
   // Random weights, each tensor's by `seed` and its name: the same on every mesh.
   void initialize(uint64_t seed, const GiveUp& give_up);
-  // The named states (`param`, the optimizer's moments), each rank its own parts.
+  // Fills the named states (`param`, the optimizer's moments) from a checkpoint, each rank its own
+  // parts. Errors as CheckpointReader::read().
   void load(
       const std::vector<std::string>& states, CheckpointReader& reader,
       const GiveUp& give_up = [] { return false; });
-  // This rank's pieces of the named states. They point into the engine's memory, so they are
-  // written before the next update.
+  // This rank's pieces of the named states. They point into the engine's memory (of states on a
+  // GPU: into copies that the Snapshot owns), so they must be written before the next update.
   Snapshot snapshot(const std::vector<std::string>& states) const;
-  // Moments that lie in a file leave the host's memory again, where reading them has brought them.
+  // Moments that lie in a file (memory.offload_dir) are dropped from the host's memory, into which
+  // reading or filling them has brought them; without such a file nothing happens.
   void release_moments();
 
   // ---- A step
@@ -82,13 +85,14 @@ class Engine {
   const Device& device() const { return mesh_.device(); }
   const std::vector<FlatBucket*>& buckets() const { return buckets_; }
   const std::vector<std::string>& bucket_stages() const { return bucket_stages_; }
-  // What it has allocated, and of the loss's buffers what a step will.
+  // Bytes by class: what the engine has allocated, and what a step will allocate for the loss's
+  // buffers.
   const MemoryLedger& ledger() const { return ledger_; }
   // The same by arithmetic alone, from the counts of parameters.
   MemoryLedger predicted_memory() const {
     return tessera::predicted_memory(plan_, mesh_.dp_shard_rank());
   }
-  // Something that users should hear of the place of the moments; empty: nothing.
+  // A warning for the user about the folder of the moments (memory.offload_dir); empty: none.
   std::string warning() const { return moments_ ? moments_->warning() : std::string(); }
   // Communication of tensor parallelism since the last call.
   TpTime take_tp_time() { return std::exchange(*plan_.tp_time, {}); }

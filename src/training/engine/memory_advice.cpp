@@ -10,7 +10,7 @@ namespace {
 
 constexpr size_t kMostAdvices = 3;
 
-// A setting and the case that it makes of another one.
+// A setting, its cost, and the memory case with the setting changed.
 struct Change {
   std::string setting;
   int cost;
@@ -74,7 +74,7 @@ std::vector<Change> changes(const MemoryCase& now) {
   return found;
 }
 
-// Settings of one key would overrule each other.
+// The key of a setting: two settings of the same key cannot go together.
 std::string key_of(const std::string& setting) {
   return setting.substr(0, setting.find(':'));
 }

@@ -20,7 +20,7 @@ struct MemoryCase {
 
 struct MemoryAdvice {
   std::vector<std::string> settings;  // one or two, as the configuration spells them
-  int64_t needs = 0;                  // bytes: the engine's, and what it takes beside them
+  int64_t needs = 0;                  // bytes: the engine's and the activations'
 };
 
 struct MemoryAdvices {
@@ -31,9 +31,9 @@ struct MemoryAdvices {
 };
 
 // clang-format off
-// The cheapest one or two settings with which a rank's memory would stay within `limit`, where a
-// step takes `activations` bytes beside the engine's (predict_memory()). What they cost, in the order
-// in which they are tried; two settings cost the sum, and none is named whose half would do:
+// The cheapest one or two settings with which a rank's memory would stay within `limit` bytes,
+// where a step takes `activations` bytes beside the engine's (predict_memory()). Two settings cost
+// the sum, and are not proposed where one of them is enough. The costs, in the order of trying:
 //
 //   1    zero: 1                           the bytes of zero 0's reduction, in two halves
 //   2    training.micro_batch_size halved  smaller matrix products; activations halve with it

@@ -24,7 +24,7 @@ void stand_in(const BucketPlan& plan) {
 
 MemoryForecast forecast_memory(const Config& config, const MeshShape& mesh) {
   Mesh place = imagined_mesh(mesh, /*rank=*/0);
-  // Tables of positions grow with the length and hold no parameters that depend on it.
+  // Length 1, since tables of positions grow with it and no parameter depends on it.
   const EnginePlan plan = plan_engine(config, place, /*seq_len=*/1);
   stand_in(plan.buckets);
   return {plan.memory, predicted_memory(plan, /*shard=*/0)};
@@ -32,7 +32,7 @@ MemoryForecast forecast_memory(const Config& config, const MeshShape& mesh) {
 
 void check_memory_limit(const MemoryForecast& forecast, int64_t limit, RuleReport& report) {
   if (forecast.ledger.total() <= limit) return;
-  // The loss's buffers go with the micro-batch, as activations do.
+  // The loss's buffers shrink with the micro-batch as activations do, so they are passed for these.
   report.broken({"parallel.zero", "parallel.dp_shard", "parallel.tp", "memory.offload"},
                 "memory: rank 0 would hold {}in memory {}, more than the {} of its device, and "
                 "activations come on top; {}",

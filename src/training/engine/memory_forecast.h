@@ -8,15 +8,16 @@
 
 namespace tessera {
 
-// The memory of a run that has not been started, on a machine that need not have its devices. No
-// rank holds more than rank 0, which has the larger part of what does not divide.
+// The memory of a run that has not been started; the machine that computes this need not have the
+// run's devices. It is rank 0's: where something does not divide evenly, rank 0 has the largest
+// part, so no rank holds more.
 struct MemoryForecast {
   MemoryCase run;
   MemoryLedger ledger;  // of rank 0
 };
 
-// Makes the tables of the model's parameters, and nothing as large as one of them. UserError as a
-// start would give it, for patterns of names that fit no parameter among others.
+// Allocates the table of the model's parameters, but no memory for a parameter. UserErrors are
+// those of a start, such as for a pattern of names that fits no parameter. Does not communicate.
 MemoryForecast forecast_memory(const Config& config, const MeshShape& mesh);
 
 // Reports a forecast that does not fit `limit` bytes, with the cheapest settings that would.

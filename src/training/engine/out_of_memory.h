@@ -11,24 +11,24 @@
 
 namespace tessera {
 
-// The settings that would fit, or that none of those that are known does.
+// The settings that would fit, as text for a message, or that none is known to.
 std::string advices_text(const MemoryAdvices& advices);
 
-// What to say when a GPU is full: what this rank's engine holds (`ledger`; none: it was being
-// allocated), what a step needs beside it as far as it came, and the cheapest settings that would
-// fit. `limit`: the bytes that the rank can have; `cause`: the allocator's words.
+// What to say when a GPU is full: what this rank's engine holds (`ledger`; nullopt: it was still
+// being allocated), how much a step is known to need beside it, and the cheapest settings that
+// would fit. `limit`: the bytes that the rank can have; `cause`: the allocator's words.
 std::string out_of_memory_text(const MemoryCase& run, const std::optional<MemoryLedger>& ledger,
                                int64_t limit, const std::string& cause);
 
-// Knows a run's memory for the case that the GPU is full.
+// Collects what is known of a run's memory, to explain an error if the GPU is full.
 class OutOfMemory {
  public:
-  // As soon as it is known, before anything is allocated.
+  // Call this as soon as the run's choices are known, before anything is allocated.
   void expect(int rank, const Device& device, MemoryCase run);
   // When the engine's memory is there.
   void allocated(const MemoryLedger& ledger) { ledger_ = ledger; }
 
-  // Throws the Error, or `error` itself if nothing is known of the run.
+  // Throws an Error with out_of_memory_text(), or rethrows `error` if expect() was not called.
   [[noreturn]] void explain(const c10::OutOfMemoryError& error) const;
 
  private:

@@ -7,8 +7,8 @@
 
 namespace tessera {
 
-// What a configuration means to the parts of a run. The configuration has passed check(); these
-// cannot fail.
+// Translate a configuration into the options of a run's parts. They cannot fail: the configuration
+// has passed check_config().
 
 // The dtype in which stages see the parameters.
 at::ScalarType params_dtype(const PrecisionSection& precision);

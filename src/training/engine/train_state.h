@@ -14,11 +14,12 @@ namespace tessera {
 std::vector<TensorInfo> tensor_infos(const std::vector<Stage*>& stages);
 
 // This rank's pieces of the named states: `param` (the master weights), then the optimizer's
-// moments in their order, which frozen parameters lack. They point into the buckets or, of states
-// on a GPU, into copies in the host's memory, as large as those states.
+// moments in their order; frozen parameters have no moments. The pieces point into the buckets;
+// states on a GPU are first copied to the host, which takes as much host memory as they are large.
 //
-// The ranks share the work: each has its own slice, and what replicas (of dp_replicate, or of tp
-// for a parameter or part that tensor parallelism replicates) hold alike they divide further.
+// The ranks share the work of writing: each has its own slice, and where several ranks hold the
+// same elements (the copies of dp_replicate; of tp, what tensor parallelism replicates), each of
+// them writes a part.
 struct Snapshot {
   std::vector<Piece> pieces;
   std::vector<at::Tensor> copies;  // what the pieces point into

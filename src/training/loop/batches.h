@@ -15,11 +15,12 @@ struct SampleRange {
   bool operator==(const SampleRange&) const = default;
 };
 
-// Adds a range to rising ones that do not touch, and joins what then touches.
+// Adds a range to `ranges`, which are in rising order and do not touch, and joins ranges that touch
+// afterwards.
 void add_range(std::vector<SampleRange>& ranges, SampleRange range);
 
-// A global batch: the ids of its samples, and the counters that it took from the order, with those
-// between them that were passed over.
+// A global batch: the ids of its samples, and the range of the sample counter that it used up; the
+// range includes the counters in it that were skipped.
 struct GlobalBatch {
   std::vector<int64_t> samples;
   SampleRange counters;

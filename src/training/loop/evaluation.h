@@ -17,8 +17,9 @@ BatchShape batch_shape(const Config& config, const Mesh& mesh);
 
 // The mean loss and scores over the validation data (eval.batches of them), in their order. Each
 // sample counts once: in the rows of one data-parallel rank and, of the tp ranks, which hold the
-// same sums, in one's. `break_off` is asked before each batch, with the samples that are done: true
-// ends it without a result. The same numbers on every rank and every mesh. Collective.
+// same sums, in one's. `break_off` is called before each batch with the number of samples that are
+// done; if it returns true, the evaluation ends and the result is nullopt. The same numbers on
+// every rank and every mesh. Collective.
 std::optional<EvalMetrics> evaluate(const Config& config, Engine& engine,
                                     const SampleSource& source, int64_t step,
                                     const std::function<bool(int64_t done)>& break_off);

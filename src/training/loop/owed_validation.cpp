@@ -13,7 +13,8 @@
 namespace tessera {
 namespace {
 
-// A torn last line is none.
+// Whether metrics.jsonl has the line of the validation of `step`. A last line without its newline
+// does not count: a kill has torn it.
 bool has_validation(const std::filesystem::path& metrics, int64_t step) {
   std::ifstream in(metrics);
   for (std::string line; std::getline(in, line);) {

@@ -17,23 +17,26 @@ namespace tessera {
 //
 //   note of step N | step-N committed | validation, its line, on the disk | no note
 //
-// Killed before the commit, the next start goes on from an older step, for which a note of step N
-// says nothing. Killed after the line, the note is wrong, and the line says so.
+// If the run is killed before the commit, the next start goes on from an older step and drops the
+// note, which is of step N. If it is killed after the line, the next start finds the line and drops
+// the note as well.
 //
-// All ranks have one and know alike whether a validation is owed; the file is rank 0's.
+// Every rank has one of these objects, and all agree on whether a validation is owed; only rank 0
+// reads and writes the file.
 class OwedValidation {
  public:
-  // `root`: this rank keeps the file.
+  // `root`: whether this rank reads and writes the file.
   OwedValidation(const std::filesystem::path& run_dir, bool root);
 
-  // What the note says of `step`, the one that a run goes on from. A note of another step is of a
-  // save that was killed, and goes. `can_validate`: there is data to make it up with; else `warn`
-  // is told. UserError for a note that cannot be read. Collective.
+  // Finds out whether the validation of `step`, from which the run goes on, is owed. Removes a note
+  // that does not hold: one of another step (left by a save that was killed), or one whose
+  // validation was made. `can_validate`: there is data to make the validation up with; if not,
+  // nothing is owed and `warn` is called. UserError for a note that cannot be read. Collective.
   void find(int64_t step, bool can_validate, Communicator& world,
             const std::function<void(const std::string&)>& warn);
 
   bool owed() const { return owed_; }
-  // Of the step that is done; not written down before note().
+  // Says whether the validation of the step just done is owed. Only note() writes that to the file.
   void owe(bool owed) { owed_ = owed; }
   // Before `step` is saved: writes the note, if its validation is owed.
   void note(int64_t step);

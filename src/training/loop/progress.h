@@ -12,7 +12,7 @@
 
 namespace tessera {
 
-// Where a run is: with the buckets, all that decides how it goes on.
+// Where a run is. Together with the states in the buckets it decides all that follows.
 struct Progress {
   int64_t step = 0;      // steps done, those without an update too; names the learning rate
   int64_t position = 0;  // global sample counter: the next sample's number
@@ -28,14 +28,15 @@ struct Progress {
   std::optional<LossScaleState> loss_scale;  // nullopt: none was in use
 };
 
-// From and into a manifest: its step, samples, tokens and `training`. What older programs did not
-// write follows from the step and the configuration that they saved; those of version 1 have made
-// an update in each step. UserError for a `training` that is not what record_progress() writes.
+// Read the progress from a manifest's step, samples, tokens and `training`, and write it there.
+// What older programs did not write is derived from the step and the configuration that they saved;
+// programs of format version 1 made an update in every step. UserError for a `training` that is not
+// what record_progress() writes.
 Progress progress_of(const Manifest& manifest);
 void record_progress(const Progress& progress, Manifest& manifest);
 
-// Ranges of samples as JSON: [[begin, end], ...]. UserError that begins with `where` for what is
-// none.
+// Ranges of samples as JSON: [[begin, end], ...]. ranges_of() throws a UserError that begins with
+// `where` for JSON that is not of this form.
 nlohmann::json to_json(const std::vector<SampleRange>& ranges);
 std::vector<SampleRange> ranges_of(const nlohmann::json& ranges, const std::string& where);
 

@@ -88,7 +88,7 @@ void take_rollback_record(const std::filesystem::path& checkpoint_dir, const std
   const json record = json::parse(text);
   if (record.is_null()) return;
   try {
-    if (record.at("rollbacks").get<int64_t>() <= progress.rollbacks) return;  // of before the save
+    if (record.at("rollbacks").get<int64_t>() <= progress.rollbacks) return;  // it knows them
     progress.rollbacks = record.at("rollbacks").get<int64_t>();
     progress.failures_in_a_row = record.at("failures_in_a_row").get<int64_t>();
     progress.last_failed_step = record.at("failed_step").get<int64_t>();

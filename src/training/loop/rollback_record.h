@@ -13,23 +13,26 @@
 
 namespace tessera {
 
-// What the rollbacks of a run have found, in checkpoints/rollback.json beside the checkpoints,
-// which themselves are never touched: written before training goes on after a rollback, so that a
-// run that is killed before its next checkpoint neither meets the samples again nor forgets how
-// often it has failed. A checkpoint that was saved later says the same and more.
+// checkpoints/rollback.json records which samples the rollbacks of a run have taken out and how
+// often it has failed; the checkpoints themselves are never changed. It is written before training
+// goes on after a rollback: a run that is killed before its next checkpoint then neither trains on
+// these samples again nor forgets its failures. Checkpoints that are saved later hold the same
+// facts, so the record is no longer needed then.
 
-// Names the order that sample counters count in: equal for equal seeds, data and cuts into samples.
+// A digest of what decides which sample a sample counter stands for: equal for equal seeds, data
+// and lengths of samples (data.seq_len). The samples of a record are left out only in the order
+// that it was written for.
 std::string order_of(uint64_t seed, const nlohmann::json& data, const nlohmann::json& config);
 
-// Writes the record of `progress`, which has just gone back. Rank 0 does; an error is everyone's.
-// Collective.
+// Writes the record of `progress` right after a rollback. Rank 0 writes; if that fails, all ranks
+// throw. Collective.
 void write_rollback_record(const std::filesystem::path& checkpoint_dir, const Progress& progress,
                            const std::string& order, Communicator& world);
 
-// Takes into `progress`, where a run resumes, the record beside its checkpoint, if it tells of
-// rollbacks that the checkpoint does not know: their samples stay left out, their failures count.
-// Rank 0 reads, and all ranks take the same. UserError that names the file if it is damaged.
-// Collective.
+// For a run that resumes: if the record beside its checkpoint has rollbacks that the checkpoint was
+// saved too early to know of, takes them into `progress`, so that their samples stay left out and
+// their failures count. Rank 0 reads, and all ranks take the same. UserError that names the file if
+// it is damaged. Collective.
 void take_rollback_record(const std::filesystem::path& checkpoint_dir, const std::string& order,
                           Progress& progress, Communicator& world, Console& console);
 

@@ -56,7 +56,8 @@ bool is_there(const std::filesystem::path& path) {
   return ::access(path.c_str(), F_OK) == 0;
 }
 
-// A file of the launch folder that cannot be made only shortens a person's patience.
+// Makes a file of the launch folder. Failures are ignored: without `keep` the script does not wait
+// for the save, nothing else.
 void make_file(const std::filesystem::path& path) {
   const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
   if (fd >= 0) ::close(fd);

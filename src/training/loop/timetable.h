@@ -7,8 +7,8 @@
 
 namespace tessera {
 
-// When the loop does what beside its steps: pure arithmetic of the configuration. `step`: the
-// number of the step that is done, from 1.
+// Says after which steps the loop logs, validates, saves or stops: pure arithmetic on the
+// configuration. `step`: the number of the step that is done, from 1.
 class Timetable {
  public:
   // `validates`: there is validation data.
@@ -18,7 +18,7 @@ class Timetable {
   bool is_last(int64_t step) const { return step >= last_; }
   // A line on the console.
   bool logs(int64_t step) const { return is_due(step, log_every_); }
-  // The last step is validated and saved whatever the intervals are.
+  // The last step is always saved, and always validated if the run validates at all.
   bool validates(int64_t step) const;
   bool saves(int64_t step) const { return is_last(step) || is_due(step, save_every_); }
   // The run stops here, as asked for by training.stop_after.

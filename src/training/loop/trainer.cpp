@@ -49,7 +49,7 @@ TrainOutcome Trainer::run() {
   }
   while (!times_.is_last(progress_.step) && !stop_) {
     const std::optional<StepMetrics> metrics = train_step();
-    if (!metrics) continue;  // rolled back, and that is recorded: a wish to stop is heard at once
+    if (!metrics) continue;  // rolled back, and that is recorded: a stop needs no save
     const int64_t step = progress_.step;
     parts_.reporter.step(*metrics, tp_time_, times_.logs(step));
     const bool save_due = stop_ || times_.stops(step) || times_.saves(step);
@@ -88,7 +88,7 @@ void Trainer::validate() {
         return stop_;
       });
   if (!eval) return;
-  parts_.reporter.write(*eval);  // on the disk before the note goes that it is owed
+  parts_.reporter.write(*eval);  // on the disk before clear() removes the note
   parts_.owed.clear();
   meet_after_file_work(world_);
   parts_.reporter.say(*eval);
@@ -225,8 +225,9 @@ Trainer::Verdict Trainer::not_finite(const StepSums& sums, const GlobalBatch& ba
   return Verdict::kSkipped;
 }
 
-// Takes every state from the newest checkpoint of this run and the batch's samples out of the
-// order. Its list of them is saved from the next checkpoint on.
+// Loads every state from the newest checkpoint of this run, and takes the batch's samples out of
+// the order. Checkpoints hold the list of such samples from the next one on; until then
+// rollback.json does.
 void Trainer::roll_back(const GlobalBatch& batch, const std::string& what,
                         const std::string& parameter) {
   const auto folder = parts_.checkpoints.find_latest();
@@ -284,7 +285,7 @@ void Trainer::save() {
     parts_.reporter.sync();  // no line of a saved step may be missing
     parts_.owed.note(progress_.step);
     folder = parts_.checkpoints.save(std::move(manifest), snapshot.pieces);
-    // One that came during the save needs no further step.
+    // A request to stop that came during the save is met by this save: no further step is needed.
     stop_ = stop_ || stop_agreed(world_, parts_.stop_signal);
     if (stop_) parts_.stop_signal.ignore_from_now(root);
   }
@@ -293,7 +294,8 @@ void Trainer::save() {
   parts_.reporter.saved(folder, seconds_since(start));
 }
 
-// A stage's buckets follow each other, but for one that another stage lists first (a tied weight).
+// Gradient norms by stage, each over the stage's buckets. These follow each other, except a bucket
+// that another stage lists first (a tied weight), so stages are looked up by name.
 std::vector<std::pair<std::string, double>> Trainer::stage_norms(const StepSums& sums) const {
   std::vector<std::pair<std::string, double>> norms;
   for (size_t i = 0; i < sums.bucket_squares.size(); ++i) {

@@ -40,23 +40,24 @@ struct TrainerParts {
 //   squared gradient norms, wish to stop) -> finite? clip and update : skip, roll back or stop
 //   -> metrics -> [checkpoint] -> [validation] -> [retirement of old checkpoints] -> [stop]
 //
-// Ranks look together for a wish to stop in the sum of each step, between the batches of a
-// validation and after a save. A validation that gives way to it is owed and made up first when the
-// run goes on; nothing else is ever left half done.
+// Ranks agree on a request to stop in the sum of each step, between the batches of a validation and
+// after a save. A validation that a stop breaks off is owed, and is the first thing that the next
+// start makes up; nothing else is ever left half done.
 //
 // The state is the buckets, the progress and the loss scale. Whether a step is finite follows from
 // sums that all ranks share, so they all decide alike. All methods are collective.
 class Trainer {
  public:
-  // `progress`: where the buckets stand.
+  // `progress`: that of the states in the engine's buckets.
   Trainer(TrainerParts parts, Progress progress);
 
   // Makes up a validation that is owed; then runs to the configured number of steps, or to a stop
-  // on request, with a checkpoint at the end. A stop when every step is saved is no stop: kDone.
+  // on request, with a checkpoint at the end. If a stop is asked for when the last step is done and
+  // saved, the outcome is kDone all the same.
   TrainOutcome run();
 
  private:
-  // Of all ranks together, the loss scale taken out.
+  // Sums over all ranks, with the loss scale divided out.
   struct StepSums {
     double loss = 0.0;
     double grad_norm = 0.0;
@@ -69,12 +70,13 @@ class Trainer {
   at::Tensor forward_backward(const std::vector<int64_t>& samples);  // fp64 [1]
   StepSums sum_over_ranks(const at::Tensor& loss);
   void update(const StepMetrics& metrics);
-  // A step that is not finite: an error, or how training goes on.
+  // What to do after a step that is not finite. Throws where training cannot go on.
   enum class Verdict { kSkipped, kRolledBack };
   Verdict not_finite(const StepSums& sums, const GlobalBatch& batch);
   void roll_back(const GlobalBatch& batch, const std::string& what, const std::string& parameter);
   void measure(StepMetrics& metrics, double seconds);
-  // Of the step that is done. Still owed afterwards if a wish to stop broke it off.
+  // Makes the validation of the step that is done. If a request to stop broke it off, it is still
+  // owed afterwards.
   void validate();
   void save();
   TrainOutcome outcome();

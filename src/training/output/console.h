@@ -15,7 +15,7 @@ namespace tessera {
 // alone (the other ranks' consoles are silent). An interactive terminal gets a bar below the lines.
 class Console {
  public:
-  // log_file empty: a silent console.
+  // An empty `log_file` makes a silent console. Error if the file cannot be opened.
   explicit Console(const std::filesystem::path& log_file);
   ~Console();
 
@@ -23,7 +23,7 @@ class Console {
   void warn(const std::string& text) { line("warning: " + text); }
   // The column names of progress().
   void header();
-  // The step's metrics, with the times of all steps since the last such line.
+  // Writes a line with the step's metrics and the times of all steps since the last such line.
   void progress(const StepMetrics& metrics, const StepTimes& times, int64_t total_steps,
                 double seconds_left);
 

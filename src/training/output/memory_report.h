@@ -22,13 +22,14 @@ int64_t peak_bytes(const Device& device);
 // `world`.
 class MemoryReport {
  public:
-  // Made before the model: what the process holds now is not the model's.
+  // Must be made before the model: what the process holds at this moment is not counted as the
+  // model's.
   MemoryReport(Communicator& world, const Device& device, Console& console);
 
   // `ledger`: what this rank has allocated; `predicted`: from the parameter counts
   // (memory_model.h).
   void start(const MemoryLedger& ledger, const MemoryLedger& predicted);
-  // After each step; speaks after the second, when every buffer has been used once.
+  // Call this after each step. It reports after the second, when every buffer has been used once.
   void after_step();
 
  private:

@@ -24,7 +24,7 @@ ordered_json number(double value) {
   return std::isfinite(value) ? ordered_json(value) : ordered_json(fmt::format("{}", value));
 }
 
-// What there is of a file of metrics, for steps up to a last one.
+// The lines of a metrics file up to a last step, and what else was found in the file.
 struct OldLines {
   std::string kept;
   std::string unreadable;                  // whole lines that are no metrics

@@ -55,8 +55,9 @@ struct EvalMetrics {
 class MetricsFile {
  public:
   // Keeps the lines of steps up to `resumed_step` of what is there and drops the rest, atomically.
-  // What a crash or an editor can leave there does not stop a run: `warn` says that empty lines and
-  // a last one without its end are dropped, and lines that are no metrics moved to FILE.unreadable.
+  // What a crash or an editor can leave there does not stop a run: empty lines and a last line
+  // without a newline are dropped, lines that are no metrics are moved to FILE.unreadable, and
+  // `warn` is called about it.
   MetricsFile(const std::filesystem::path& path, int64_t resumed_step,
               std::function<void(const std::string&)> warn);
 

@@ -19,19 +19,20 @@ namespace tessera {
 // line, the time that is left, the communication of tensor parallelism.
 class Reporter {
  public:
-  // All outlive it. `metrics`: of rank 0, else null. `memory` speaks after the second step.
+  // All arguments outlive the reporter. `metrics`: null except on rank 0.
   Reporter(const Config& config, Console& console, MetricsFile* metrics, MemoryReport& memory);
 
   // The column names of the lines that follow.
   void begin() { console_.header(); }
-  // A step that is done, with a line on the console if `log`. Collective: what memory the ranks
-  // have is compared.
+  // Reports a step that is done, with a line on the console if `log`. Collective, since the memory
+  // report is.
   void step(const StepMetrics& metrics, const TpTime& tp_time, bool log);
-  // A validation's line in metrics.jsonl, on the disk when this returns; then its line for a
-  // person.
+  // write() puts a validation's line into metrics.jsonl; it is on the disk when write() returns.
+  // say() puts its line on the console.
   void write(const EvalMetrics& eval);
   void say(const EvalMetrics& eval);
-  // Steps after event.back_to are taken back.
+  // Writes the rollback to metrics.jsonl, from which the lines of steps after event.back_to are
+  // removed.
   void rolled_back(const RollbackEvent& event);
   void saved(const std::filesystem::path& folder, double seconds);
   void line(const std::string& text) { console_.line(text); }

@@ -8,8 +8,9 @@
 
 namespace tessera {
 
-// What of the data is allowed and most likely not meant, a text each: tokens that are bytes for a
-// model whose ids mean something else, sequences of multimodal data that are no text.
+// Warnings, one text each, about data that are allowed but most likely not what was meant: tokens
+// that are bytes for a model whose ids mean something else, sequences of multimodal data that are
+// no text.
 std::vector<std::string> data_warnings(const Config& config, const Data& data,
                                        const RunStart& start);
 

@@ -13,12 +13,13 @@
 namespace tessera {
 namespace {
 
-// How the weights came about is past once they are there, and dropout may change.
+// Keys in which a run may differ from the checkpoint that it starts from: how weights were drawn
+// does not matter once they are there, and dropout may change.
 bool may_differ(const std::string& key) {
   return key == "initializer_range" || is_dropout_key(key);
 }
 
-// By name; a key of one model alone is none of the other's.
+// The values, by name, of the keys that must agree.
 std::map<std::string, std::string> values_of(AnyModel model) {
   std::map<std::string, std::string> values = {{"type", model->type()}};
   for (const Field& field : model->fields())
@@ -53,7 +54,7 @@ nlohmann::json model_record(const nlohmann::json& start, const AnyModel& model, 
     if (!there->is_object()) continue;
     for (const auto& [key, value] : there->items()) {
       const bool describes_training = may_differ(key) && record.contains(key);
-      // A number of the network that null stands for is said.
+      // If null stands for a number of the network, the record keeps the number.
       const bool left_open = value.is_null() && record.contains(key) && !defaults.contains(key);
       if (!describes_training && !left_open) record[key] = value;
     }

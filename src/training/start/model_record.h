@@ -7,17 +7,18 @@
 
 namespace tessera {
 
-// UserError that lists the keys in which the model recorded in the checkpoint `step_dir` (an
-// imported config.json, say) differs from `model`, shapes or not; also if it is no model that this
-// program computes (an unknown scaling of rotary positions, another activation).
+// UserError if the model that the checkpoint `step_dir` records (in Hugging Face's config.json,
+// `recorded`) differs from `model`, also in keys that change no shape; it lists these keys.
+// UserError too if this program cannot compute the recorded model (an unknown scaling of rotary
+// positions, another activation).
 void check_same_model(const nlohmann::json& recorded, const Model& model,
                       const std::filesystem::path& step_dir);
 
-// The config.json that this run's checkpoints carry. What says nothing of the network (token ids,
-// the longest context, names of classes) is the model's own: of model.config, if the model comes
-// from one, else of the checkpoint that the run started from (`start`; null: none), else of its
-// class in transformers. Only a model that was written in the configuration has the run's length as
-// its longest context.
+// The config.json that this run's checkpoints carry. Fields that do not describe the network itself
+// (token ids, the longest context, names of classes) are taken from model.config, if the model
+// comes from such a file, else from the checkpoint that the run started from (`start`; null: none),
+// else from the defaults of the model's class in transformers. The longest context is raised to the
+// run's `seq_len` where it is shorter; with neither file nor checkpoint it is the run's.
 nlohmann::json model_record(const nlohmann::json& start, const AnyModel& model, int64_t seq_len);
 
 }  // namespace tessera

@@ -15,7 +15,7 @@ namespace {
 // Positions that are checked before the start; a larger data set's are checked as they are read.
 constexpr int64_t kPositionsCheckedAtStart = int64_t{1} << 26;
 
-// `targets`: of pairs alone, the other side.
+// `targets`: for pairs alone, the prefixes of the target side.
 std::unique_ptr<const SampleSource> make_source(const Config& config,
                                                 const std::vector<std::string>& paths,
                                                 const std::vector<std::string>& targets) {
@@ -37,7 +37,8 @@ std::unique_ptr<const SampleSource> make_source(const Config& config,
   fail("data", "sample kind {} is not known", static_cast<int>(data.kind));
 }
 
-// `name` is a key of section data; of pairs sources and targets take turns.
+// Adds a Sight for each data set of the key `name`. Fingerprints of pairs alternate: source,
+// target.
 void add_sights(const std::string& name, const std::vector<std::string>& paths,
                 const std::vector<std::string>& targets, const SampleSource& source,
                 std::vector<Sight>& sights) {
@@ -52,7 +53,8 @@ void add_sights(const std::string& name, const std::vector<std::string>& paths,
   }
 }
 
-// One of several data sets: whether it can be read and fits the model, however little it holds.
+// Opens one of several data sets by itself. Throws if it cannot be read or its format does not fit;
+// it may be smaller than a global batch.
 void open_one(const Config& config, const std::string& path) {
   if (config.data.kind == DataKind::kImages)
     make_source(config, {path}, {});

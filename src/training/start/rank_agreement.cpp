@@ -43,7 +43,7 @@ std::string absolute_text(const std::filesystem::path& path) {
   return error ? path.string() : absolute.lexically_normal().string();
 }
 
-// Marks of check_shared_folder(), also those that a killed start has left.
+// How names of the files begin that check_shared_folder() makes; a killed start may leave one.
 constexpr const char* kMark = ".ranks-";
 
 void remove_marks(const std::filesystem::path& folder) {
@@ -90,7 +90,7 @@ std::vector<Sight> sights_of(const Config& config) {
       for (const auto& [key, value] : section.items())
         sights.push_back({fmt::format("{}.{}", name, key), value.dump(), {}});
   }
-  // What of that file is no key of the model goes into checkpoints and exports.
+  // The file's other fields are no keys of the model, but go into checkpoints and exports.
   const std::string file = config.model.source().dump();
   sights.push_back({"the contents of model.config", xxh3_hex(file.data(), file.size()), {}});
   return sights;

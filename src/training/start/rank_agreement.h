@@ -10,9 +10,10 @@
 
 namespace tessera {
 
-// Ranks read the same names each for itself, and a name may stand for something else on another
-// node (a stale copy on its own disk) or in another working folder. Such ranks would hang, or train
-// something that nobody asked for.
+// Every rank opens the files of a run by itself, by the same names. But a name may stand for
+// another file on another node (a stale copy on its own disk) or in another working folder. Ranks
+// with different files would hang, or train something that nobody asked for; these functions find
+// that out.
 
 // Something that a rank has read.
 struct Sight {
@@ -21,19 +22,19 @@ struct Sight {
   std::filesystem::path path;  // the file or folder; empty: it is the configuration's value itself
 };
 
-// Every key of a configuration, and what the file of model.config says besides.
+// A Sight for every key of a configuration, and one for the contents of the file model.config.
 std::vector<Sight> sights_of(const Config& config);
 
 // UserError, the same on all ranks, that names rank, host and path if a rank has read something
 // else than rank 0. Where all agree, 8 bytes a rank travel. Collective.
 void check_same_on_all_ranks(const std::vector<Sight>& sights, Communicator& world);
 
-// Reads files on every rank; an error of one is everyone's, and names rank, host and working
-// folder. Collective.
+// Runs `read`, which reads files, on every rank. If it throws on one, all ranks throw its error,
+// which names rank, host and working folder. Collective.
 void read_on_all_ranks(Communicator& world, const std::function<void()>& read);
 
-// UserError as above if a rank does not see in `folder` what rank 0 writes there, or may not write
-// itself. Collective.
+// UserError on all ranks if a rank does not see a file that rank 0 writes into `folder`, or has no
+// permission to write there. Collective.
 void check_shared_folder(const std::filesystem::path& folder, Communicator& world);
 
 }  // namespace tessera

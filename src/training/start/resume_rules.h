@@ -14,8 +14,8 @@ namespace tessera {
 
 // Resuming must train what the saved run would have trained: UserError where the configuration or
 // the training data (`data`: their fingerprints) differ from the checkpoint's in what decides that,
-// unless checkpoint.allow_change names it. `config` has its number of schedule.steps. Returns the
-// changes that it lets pass, and says on the console what differs.
+// unless checkpoint.allow_change names it. In `config`, schedule.steps: auto is already replaced by
+// its number. Returns the changes that allow_change let pass; says on the console what differs.
 std::vector<ConfigChange> check_same_run(const Manifest& manifest, const Config& config,
                                          const std::vector<std::string>& data,
                                          const std::filesystem::path& folder, Console& console);

@@ -72,7 +72,7 @@ void write_run_hf_files(const Config& config, const RunStart& start, Console& co
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   if (error) fail("train", "cannot make the folder {}: {}", folder.string(), error.message());
-  // transformers would prefer its image_processor.
+  // transformers would prefer the image processor in that file to ours.
   std::filesystem::remove(folder / "processor_config.json", error);
   const std::filesystem::path file = folder / kHfImageProcessorFile;
   json there = json::object();

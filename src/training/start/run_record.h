@@ -28,7 +28,8 @@ struct RunRecord {
   };
   std::vector<Change> changes;
 
-  // Whether the run has begun at that checkpoint, or at one that had.
+  // Whether the run began at the checkpoint with the id `manifest`, named by `key`, or at a
+  // checkpoint of a run that did.
   bool began_at(const std::string& key, const std::string& manifest) const;
 };
 

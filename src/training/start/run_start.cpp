@@ -25,8 +25,8 @@ Manifest manifest_on_all_ranks(const std::filesystem::path& folder, Communicator
   return manifest;
 }
 
-// The learning rate of the steps to come: another one than the saved run's is worth a warning, and
-// more steps than the schedule has a word.
+// Says on the console what is unusual about the learning rates to come: a warning if they differ
+// from the saved run's, a line if the run has more steps than its schedule.
 void say_rates(const Manifest& manifest, const Config& requested, const Config& config,
                Console& console) {
   const Rates now = rates_of(config);

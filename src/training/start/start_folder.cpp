@@ -71,7 +71,8 @@ Explicit judge_explicit(const Path& path, const Path& checkpoint_dir,
             newest ? began_text(*newest) : "another run");
 }
 
-// A run folder's own steps with checkpoint.init_from beside them: of the run that began so?
+// For a run folder that holds steps while the configuration names checkpoint.init_from: UserError
+// if the steps are of a run that began elsewhere, a warning if that cannot be found out.
 void check_began_at_weights(const Path& init_from, const Manifest& newest, const Path& folder,
                             Console& console) {
   const auto record = run_record_of(newest);

@@ -4,8 +4,9 @@
 
 namespace tessera {
 
-// Has this process compute with `threads` threads, and makes them now. Error, on some rank, if
-// there cannot be so many of all ranks of this machine at a time. Collective.
+// Makes this process compute with `threads` threads, and starts them now. First finds out whether
+// the system allows the threads of all ranks at the same time: the ranks on which one cannot be
+// made throw an Error. Collective.
 void start_threads(int threads, Communicator& world);
 
 }  // namespace tessera

@@ -24,12 +24,13 @@ class AbortState {
   AbortState(const AbortState&) = delete;
   AbortState& operator=(const AbortState&) = delete;
 
-  // The first reason stays.
+  // Sets the flag for good. Of several reasons the first stays.
   void raise(const std::string& reason);
   bool raised() const { return words_->state.load(std::memory_order_acquire) != 0; }
   std::string reason() const;
 
-  // Of this process's ranks; see file_work.h.
+  // Count the FileWork objects (file_work.h) of this process's ranks. Unlike the flag, other
+  // processes do not see the count.
   void begin_file_work() { ++file_work_; }
   void end_file_work() { --file_work_; }
   bool in_file_work() const { return file_work_.load() > 0; }

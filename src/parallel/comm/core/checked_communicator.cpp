@@ -68,8 +68,8 @@ class CheckedTransport final : public Transport {
     std::string text;
   };
 
-  // Starts an operation that is to wait for others as long as `op` may: whoever started `op` may
-  // have left its file work by now.
+  // Starts an operation on the inner communicator with `op`'s limit of waiting, not that of this
+  // moment: the caller may have ended its file work since it started `op`.
   Work start_for(const Operation& op, Operation of_inner) {
     of_inner.file_work = op.file_work;
     return inner_->start(std::move(of_inner));
@@ -129,9 +129,9 @@ class CheckedCommunicator final : public QueuedCommunicator {
                            transport->inner().abort_state()),
         transport_(std::move(transport)) {}
 
-  // The barrier empties this queue: only one thread at a time may use the inner communicator.
   bool on_one_node() const override { return transport_->inner().on_one_node(); }
 
+  // The barrier empties this queue: only one thread at a time may use the inner communicator.
   std::unique_ptr<Communicator> split(int color, int key, std::string name) override {
     barrier().block();
     return make_checked(transport_->inner().split(color, key, std::move(name)));

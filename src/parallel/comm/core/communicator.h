@@ -38,8 +38,9 @@ class Work {
     if (state_) state_->block();
   }
   bool done() const { return !state_ || state_->done(); }
-  // How long the operation ran, once it is done: the wait for other ranks, but not for its turn. 0
-  // where the backend does not know, and for what did not run.
+  // Seconds that the operation ran, once it is done. They include the wait for other ranks, but not
+  // the wait for earlier operations of the group. 0 where the backend does not know, and for an
+  // operation that was done at once.
   double seconds() const { return state_ ? state_->seconds() : 0.0; }
 
  private:
@@ -101,9 +102,10 @@ class Communicator {
   // Done when every rank has started it.
   Work barrier();
 
-  // What all of these come to. `op` was made by a function of operation.h for this group, or for
-  // another of the same size and rank: decorators hand on what they were given, with the addresses
-  // and the patience of whoever started it.
+  // All operations above end in this call. `op` was made by a function of operation.h, for this
+  // group or for another with the same size and rank: a communicator that wraps another one hands
+  // operations on as it got them, with the addresses and the limit of waiting
+  // (Operation::file_work) of the first caller.
   virtual Work start(Operation op) = 0;
 
   // Collective: ranks of equal color form a new group, ordered by key. Each call makes its own

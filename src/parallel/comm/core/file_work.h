@@ -6,9 +6,9 @@
 namespace tessera {
 
 // While it lives, operations that this rank starts in any group of the world wait for others as
-// long as file work may take (communication.file_timeout), because one of them may be in the middle
-// of it. Work that some ranks do alone must end in a meeting within this scope: what is started
-// later has the usual limit again.
+// long as file work may take (communication.file_timeout), because one of them may still read or
+// write files. If only some ranks work on files, all must meet (in a collective) before this object
+// goes: operations that are started later have the usual limit again.
 class FileWork {
  public:
   explicit FileWork(const Communicator& world) : state_(world.abort_state()) {
@@ -22,7 +22,7 @@ class FileWork {
   std::shared_ptr<AbortState> state_;
 };
 
-// All ranks have come from their file work. Collective.
+// Returns when all ranks have finished their file work. Collective.
 inline void meet_after_file_work(Communicator& world) {
   const FileWork file_work(world);
   world.barrier().block();

@@ -42,7 +42,8 @@ struct Operation {
   std::string text() const;
 };
 
-// The arguments' rules. `group` names the communicator in messages; all throw Error.
+// Each checks the arguments of a call on `group`, which messages name, and returns the operation.
+// Error if they break a rule.
 Operation all_gather_operation(const Communicator& group, at::Tensor out, at::Tensor in);
 Operation reduce_scatter_operation(const Communicator& group, at::Tensor out, at::Tensor in);
 Operation all_reduce_operation(const Communicator& group, at::Tensor tensor, ReduceOp op);
@@ -50,7 +51,7 @@ Operation broadcast_operation(const Communicator& group, at::Tensor tensor, int 
 Operation all_to_all_operation(const Communicator& group, at::Tensor out, at::Tensor in);
 Operation send_operation(const Communicator& group, at::Tensor tensor, int destination);
 Operation recv_operation(const Communicator& group, at::Tensor tensor, int source);
-// Where a rank comes to lie in its part of a split.
+// A rank's number in the new group that a split puts it into, and that group's size.
 struct SplitPlace {
   int rank;
   int size;
@@ -58,9 +59,10 @@ struct SplitPlace {
 
 // Collective: an all_gather of (color, key) over `group`; ties of keys are ordered by rank.
 SplitPlace find_split_place(Communicator& group, int color, int key);
+// Error if `color` is negative.
 void check_color(const Communicator& group, int color);
 
-// Bytes of one element; every dtype that a communicator takes.
+// Bytes of one element of a dtype.
 int64_t element_size(at::ScalarType dtype);
 
 }  // namespace tessera

@@ -21,7 +21,7 @@ class OperationQueue::Task : public Work::State {
   double seconds() const override { return done() ? duration.count() : 0.0; }
 
   Operation operation;
-  std::chrono::duration<double> duration{0};  // as error
+  std::chrono::duration<double> duration{0};  // written before finished
   std::string error;                          // written before finished
   std::atomic<bool> finished{false};
 
@@ -44,8 +44,8 @@ Work OperationQueue::submit(Operation op) {
   auto task = std::make_shared<Task>(shared_from_this(), std::move(op));
   {
     std::lock_guard lock(mutex_);
-    // The worker owns the queue, so a worker that is left behind never outlives what it uses. It
-    // comes first: without it nothing has been submitted.
+    // The worker shares ownership of the queue, so one that is left behind never outlives what it
+    // uses. It is started before the task is added: if that fails, nothing has been submitted.
     if (!worker_.joinable())
       worker_ = start_thread("communication", [self = shared_from_this()] { self->work(); });
     task->operation.sequence = next_sequence_++;

@@ -32,8 +32,9 @@ class OperationQueue : public std::enable_shared_from_this<OperationQueue> {
 
   Work submit(Operation op);
 
-  // The last call. If `orderly` and nothing has failed, what was submitted is still done. Otherwise
-  // it is given up, and a worker that does not come back soon is left alone with what it holds.
+  // The last call. If `orderly` and nothing has failed, first finishes what was submitted;
+  // otherwise that fails. A worker thread that does not return soon is detached; it shares
+  // ownership of all that it uses.
   void close(bool orderly);
 
  private:

@@ -10,8 +10,8 @@
 
 namespace tessera {
 
-// The part that the backends share: puts operations into the queue of a transport. A backend adds
-// split().
+// What the backends have in common: a communicator that puts its operations into the queue of a
+// transport. A backend adds split().
 class QueuedCommunicator : public Communicator {
  public:
   ~QueuedCommunicator() override;

@@ -16,12 +16,13 @@ class Watch {
  public:
   Watch(const std::string& group, int rank, const Operation& op, const WaitLimits& limits,
         const AbortState& abort, const std::atomic<bool>& closing);
-  // For a wait of the group that is no operation of the caller's; `what` names it.
+  // For a wait of the group that belongs to no operation, such as that of a split; `what` names it
+  // in messages.
   Watch(const std::string& group, int rank, const char* what, const WaitLimits& limits,
         const AbortState& abort, const std::atomic<bool>& closing);
 
-  // Throws an Error that names group, operation, sequence number, rank and, at a time-out, what
-  // `waiting_for()` (a string) says.
+  // Throws an Error if the wait must end. It names group, operation, sequence number, rank and, at
+  // a time-out, the string that `waiting_for()` returns: what the wait is for.
   template <typename F>
   void check(F&& waiting_for) const {
     if (abort_.raised() || closing_.load(std::memory_order_relaxed) || expired())
@@ -54,8 +55,9 @@ class Transport {
   virtual void run(const Operation& op, const Watch& watch) = 0;
 };
 
-// A transport with a function for each kind of operation. None but the barrier is called with a
-// count of 0: that is nothing to do, on every rank alike.
+// A transport with a function for each kind of operation. Operations with a count of 0 do not reach
+// these functions, except the barrier: there is nothing to move, and the count is the same on every
+// rank.
 class CollectiveTransport : public Transport {
  public:
   void run(const Operation& op, const Watch& watch) final;

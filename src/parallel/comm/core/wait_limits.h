@@ -12,14 +12,15 @@ struct WaitLimits {
   std::chrono::milliseconds file_work{3600000};
 };
 
-// The time that a loop has spent waiting, measured at its looks. Between two looks at most 0.2 s
-// counts: loops look many times a second, so what is longer is time in which the process did not
-// run (stopped by a signal, or its machine suspended). It is nobody's fault then that others did
-// not come, since most often they were stopped as well.
+// The time that a polling loop has spent waiting; the loop calls look() many times a second.
+// Between two calls at most 0.2 s count: a longer gap is time in which the process did not run
+// (stopped by a signal, or its machine suspended). It must not count against the other ranks, which
+// most often were stopped as well.
 class WaitedTime {
  public:
   using Clock = std::chrono::steady_clock;
 
+  // Adds the time since the last call, at most 0.2 s of it; returns the sum.
   Clock::duration look() {
     constexpr std::chrono::milliseconds kMostBetweenLooks{200};
     const Clock::time_point now = Clock::now();

@@ -78,8 +78,8 @@ void check_space(MPI_Comm node, const std::string& name, int64_t bytes) {
   if (wanted > there) refuse_window(name, wanted, there);
 }
 
-// Makes the pages of a mapping be there; false if the memory behind it is used up. Kernels before
-// 5.14 cannot: there check_space() has to do.
+// Makes the system provide the pages of a mapping now; false if the memory behind it is used up.
+// Kernels before 5.14 cannot do that: then true, and check_space() is the only protection.
 bool populate(std::byte* data, int64_t bytes) {
 #ifdef MADV_POPULATE_WRITE
   const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
@@ -128,7 +128,8 @@ std::vector<std::byte*> allocate_window(MPI_Comm comm, const std::string& name, 
   return segments;
 }
 
-// Takes `comm`, a part of `parent` or all of it. Collective over `parent`.
+// The communicator of `comm`, which it takes over; `comm` is a part of `parent` or all of it.
+// Collective over `parent`.
 std::unique_ptr<Communicator> make_group(MPI_Comm comm, MPI_Comm parent, std::string name,
                                          const World& world);
 
@@ -171,7 +172,7 @@ std::unique_ptr<Communicator> make_group(MPI_Comm comm, MPI_Comm parent, std::st
   const bool shared = world.options.shared_memory && one_node && size_of(comm) > 1;
   if (world.options.shared_memory) {
     if (shared) ShmTransport::check_window(name, size_of(comm), window);
-    // The parent's other parts on this node get their windows at the same time.
+    // Over the parent, since its other parts on this node get their windows at the same time.
     node = node_of(parent);
     check_space(node, name, shared ? segment : 0);
     MPI_Comm_free(&node);

@@ -9,10 +9,11 @@ namespace tessera {
 
 class MpiResources;
 
-// MPI for the life of this object: MPI_Init_thread (MPI_THREAD_MULTIPLE, an Error if not provided)
-// and MPI_Finalize. On the error path call abort(): a rank that unwinds must not wait for peers.
-// Throws Error if the launcher announced several ranks but MPI sees one (srun without matching
-// PMI); TESSERA_ALLOW_SINGLE_RANK=1 in the environment permits it.
+// MPI runs for the life of this object: the constructor calls MPI_Init_thread (Error if
+// MPI_THREAD_MULTIPLE is not provided), the destructor MPI_Finalize, which waits for all ranks (not
+// while an exception unwinds). After an error call abort() instead: a rank that unwinds must not
+// wait for peers. Throws Error if the launcher announced several ranks but MPI sees one (srun
+// without matching PMI); TESSERA_ALLOW_SINGLE_RANK=1 in the environment permits it.
 class MpiRuntime {
  public:
   MpiRuntime(int* argc, char*** argv);
@@ -34,7 +35,7 @@ class MpiRuntime {
   // Ends the whole job.
   [[noreturn]] void abort(int exit_code);
 
-  // What communicators leave to be freed at the end; for the backend only.
+  // MPI objects that are freed at the end of the run (mpi_resources.h); for the backend only.
   MpiResources& resources() { return *resources_; }
 
  private:

@@ -15,7 +15,8 @@ class MpiResources {
  public:
   void add(MPI_Comm comm);
   void add(MPI_Win window);
-  // Held by whoever uses MPI objects; a worker that was left behind after a failure still has one.
+  // Everything that uses MPI objects holds a copy, also a worker thread that was left behind after
+  // a failure: free_all() sees from the copies that something is in use.
   std::shared_ptr<void> lease() const { return lease_; }
 
   // Collective over MPI_COMM_WORLD; frees nothing if something is in use on any rank.

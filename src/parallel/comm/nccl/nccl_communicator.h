@@ -30,9 +30,8 @@ struct NcclOptions {
 //   order matters: reduce_scatter of bf16/fp16 to fp32 exchanges the slices (all-to-all) and adds
 //   them up in rank order in fp32. For that it allocates size() * n halves, as much as its input,
 //   on the group's stream until it is done.
-// - A group holds the tensors of at most 1024 operations that the GPU has not finished; the next
-// one
-//   waits for the oldest.
+// - A group holds the tensors of at most 1024 operations that the GPU has not finished; starting
+//   another one waits for the oldest.
 // - A send waits for its recv; two ranks that both send first may wait for each other.
 //
 // UserError if two ranks use one GPU. In a build without CUDA: UserError that says how to get one.

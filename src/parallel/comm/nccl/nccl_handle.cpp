@@ -21,7 +21,8 @@ std::unique_ptr<NcclHandle> NcclHandle::connect(const ncclUniqueId& id, int rank
                                                 const Watch& watch) {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
-  // NCCL's own thread may write there as long as it connects: left alone if that does not succeed.
+  // NCCL's own thread may write to `place` while it connects, so `place` is never freed if that
+  // fails.
   auto* const place = new ncclComm_t(nullptr);
   std::unique_ptr<NcclHandle> handle(new NcclHandle);
   const ncclResult_t result = ncclCommInitRankConfig(place, size, id, rank, &config);

@@ -12,9 +12,9 @@
 namespace tessera {
 
 // One NCCL communicator, in NCCL's non-blocking mode: a call that would wait for a peer returns "in
-// progress" and is asked again between the checks of a Watch. So a missing peer ends in our message
-// at our time-out also where ranks connect, which a time-out on events would not see, and since no
-// call holds the lock for long, any thread can abort at any time.
+// progress" and is asked again between the checks of a Watch. So a missing peer ends in our own
+// message at our own time-out, even while ranks connect (when there is no event yet on which to
+// time out). And since no call holds the lock for long, any thread can abort at any time.
 class NcclHandle {
  public:
   // Collective over the ranks that got `id`. The calling thread's device is the communicator's.
@@ -35,10 +35,11 @@ class NcclHandle {
   // What went wrong since, on the GPU or in the network; empty if nothing did. Never waits.
   std::string async_error();
 
-  // Collective; the orderly end.
+  // The orderly end, after all operations. Collective.
   void finalize(const Watch& watch);
 
-  // The other end, also of running operations. Any thread, any number of times, no peer takes part.
+  // The end after a failure: running operations end too. No peer takes part. May be called from any
+  // thread, any number of times.
   void abort() noexcept;
 
  private:

@@ -66,7 +66,7 @@ class NcclQueue::Task final : public Work::State {
     }
   }
 
-  // The queue lets go of this one's tensors while others may hold the task.
+  // Releases the tensors. The queue calls this while others may still hold the task.
   void let_go() {
     operation.out = at::Tensor();
     operation.in = at::Tensor();
@@ -118,7 +118,7 @@ Work NcclQueue::submit(Operation op) {
     const std::string error =
         ours ? e.what() : fmt::format("{} failed: {}", watch.head(), e.what());
     give_up(error);
-    drain();  // part of it may be on its way, and whoever called may free the memory now
+    drain();  // part of it may be running, and the caller may free the memory now
     throw Error(error);
   }
   std::lock_guard lock(mutex_);

@@ -20,9 +20,10 @@ namespace tessera {
 //   group's stream           wait |-> operation |done ->|
 //   host              submit() returns when all three are enqueued; block() looks at `done`
 //
-// Tensors are held until `done` has passed, so that no allocator hands their memory out before; who
-// finds that out (the next submit, a block, the watch) lets them go. After a failure the ranks are
-// out of step: what still runs is aborted, and every later operation fails with the first message.
+// Tensors are held until `done` has passed, so that no allocator hands their memory out before; the
+// first to find that out (the next submit(), a block() or the watch) releases them. After a failure
+// the ranks are out of step: what still runs is aborted, and every later operation fails with the
+// first message.
 class NcclQueue : public std::enable_shared_from_this<NcclQueue> {
  public:
   NcclQueue(std::string group, int rank, int size, const Device& device, const WaitLimits& limits,
@@ -34,8 +35,9 @@ class NcclQueue : public std::enable_shared_from_this<NcclQueue> {
   // Collective: the handle of a part of the group.
   std::unique_ptr<NcclHandle> split(int color, int key);
 
-  // For the watch's thread: lets finished tensors go, and ends the world (abort flag, NCCL) if the
-  // oldest operation is overdue or NCCL reports an error; follows a flag that was raised elsewhere.
+  // Called by the watch's thread. Releases the tensors of finished operations; aborts the world
+  // (raises the flag, aborts NCCL) if the oldest operation is overdue or NCCL reports an error;
+  // aborts NCCL if the flag was raised elsewhere.
   void inspect() noexcept;
 
   // From any thread: kernels that wait for a peer end.

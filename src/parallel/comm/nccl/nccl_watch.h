@@ -20,8 +20,9 @@ class NcclWatch {
   NcclWatch(const NcclWatch&) = delete;
   NcclWatch& operator=(const NcclWatch&) = delete;
 
+  // Watches `queue` until it is destroyed.
   void add(std::weak_ptr<NcclQueue> queue);
-  // From any thread.
+  // Aborts NCCL in all groups. May be called from any thread.
   void abort_all();
 
  private:

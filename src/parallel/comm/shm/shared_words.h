@@ -6,8 +6,8 @@
 
 namespace tessera {
 
-// Words in memory that several processes (or threads) share. Sleeping is done by futex, which works
-// on any mapping of the same page; atomics that lock nothing work across processes.
+// Words in memory that several processes (or threads) share. Waiters sleep on a futex, which works
+// on any mapping of the same page; lock-free atomics work across processes.
 using SharedWord = std::atomic<uint32_t>;
 static_assert(SharedWord::is_always_lock_free);
 

@@ -124,7 +124,8 @@ void ShmTransport::all_gather(const Operation& op, const Watch& watch) {
   }
 }
 
-// A slot holds size cells: cell d is a piece of this rank's slice d. The own slice stays at home.
+// A slot holds size cells: cell d is a piece of this rank's slice d. The rank's own slice is not
+// copied.
 void ShmTransport::reduce_scatter(const Operation& op, const Watch& watch) {
   const int64_t cell = round_down(slot_bytes_ / size_, kLine) / op.element_bytes;
   const int64_t out_bytes = element_size(op.out_dtype);
