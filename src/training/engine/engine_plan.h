@@ -7,9 +7,9 @@
 
 #include "config/config.h"
 #include "parallel/executor/bucket_set.h"
-#include "training/engine/memory_advice.h"
 #include "parallel/executor/stage.h"
 #include "parallel/tensor_parallel/tensor_parallel.h"
+#include "training/engine/memory_advice.h"
 
 namespace tessera {
 

@@ -2,9 +2,9 @@
 
 #include "base/fields/rule_report.h"
 #include "config/config.h"
-#include "training/engine/memory_advice.h"
 #include "parallel/memory_ledger.h"
 #include "parallel/mesh_shape.h"
+#include "training/engine/memory_advice.h"
 
 namespace tessera {
 
