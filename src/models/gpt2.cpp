@@ -5,7 +5,6 @@
 #include <cmath>
 
 #include "models/layers/attention.h"
-#include "models/layers/attention_dropout.h"
 #include "models/layers/biased.h"
 #include "models/layers/dropout.h"
 #include "models/layers/layer_norm.h"
@@ -49,12 +48,11 @@ class EmbeddingStage : public Stage {
 
 class BlockStage : public Stage {
  public:
-  BlockStage(const Gpt2Config& c, int64_t index, std::shared_ptr<const RopeTable> no_rope,
-             const TensorParallel& tp, const ModelOptions& options)
+  BlockStage(const Gpt2Config& c, int64_t index, const TensorParallel& tp,
+             const ModelOptions& options)
       : Stage("block " + std::to_string(index), tp.size(), tp.rank()),
         config_(c),
         prefix_("transformer.h." + std::to_string(index) + "."),
-        no_rope_(std::move(no_rope)),
         tp_(tp),
         selective_recompute_(options.selective_recompute),
         attention_dropout_(c.attn_pdrop, options.seed, prefix_ + "attn"),
@@ -94,17 +92,15 @@ class BlockStage : public Stage {
  private:
   at::Tensor attend(const at::Tensor& qkv, const MicroBatch& batch) const {
     const int64_t heads = config_.n_head / tp_.size();
-    const AttentionShape shape{batch.tokens.size(0), batch.tokens.size(1), heads, heads,
-                               config_.head_dim()};
-    return causal_attention(qkv, shape, *no_rope_,
-                            {attention_dropout_, tp_.rank() * heads, batch.rows});
+    return self_attention(
+        qkv, {batch.tokens.size(0), heads, heads, config_.head_dim()},
+        {.causal = true, .dropout = {{attention_dropout_, tp_.rank() * heads, batch.rows}}});
   }
 
   Recipe or_kept(const Recipe& recipe) const { return selective_recompute_ ? recipe : Recipe(); }
 
   const Gpt2Config config_;
   const std::string prefix_;
-  std::shared_ptr<const RopeTable> no_rope_;
   const TensorParallel tp_;
   const bool selective_recompute_;
   const DropoutPlace attention_dropout_, attn_dropout_, mlp_dropout_;
@@ -148,17 +144,15 @@ class HeadStage : public Stage {
 
 }  // namespace
 
-std::vector<std::unique_ptr<Stage>> make_gpt2(const Gpt2Config& config, int64_t seq_len, Mesh& mesh,
+std::vector<std::unique_ptr<Stage>> make_gpt2(const Gpt2Config& config, Mesh& mesh,
                                               const ModelOptions& options) {
   const TensorParallel tp(mesh, options.tensor_parallel);
-  const auto no_rope = std::make_shared<const RopeTable>(
-      RopeTable::no_rotation(seq_len, config.head_dim(), mesh.device().torch_device()));
   std::vector<std::unique_ptr<Stage>> stages;
   auto embedding = std::make_unique<EmbeddingStage>(config, tp, options);
   Parameter* tied = config.tie_word_embeddings ? &embedding->wte() : nullptr;
   stages.push_back(std::move(embedding));
   for (int64_t i = 0; i < config.n_layer; ++i)
-    stages.push_back(std::make_unique<BlockStage>(config, i, no_rope, tp, options));
+    stages.push_back(std::make_unique<BlockStage>(config, i, tp, options));
   stages.push_back(std::make_unique<HeadStage>(config, tp, tied));
   return stages;
 }

@@ -42,7 +42,7 @@ struct Gpt2Config {
 // Tensor parallelism T: c_attn (q, k, v: parameters of their own, one product) and c_fc by output
 // rows, both c_proj by input columns, embedding and head by vocabulary; norms and positions are
 // whole on every rank.
-std::vector<std::unique_ptr<Stage>> make_gpt2(const Gpt2Config& config, int64_t seq_len, Mesh& mesh,
+std::vector<std::unique_ptr<Stage>> make_gpt2(const Gpt2Config& config, Mesh& mesh,
                                               const ModelOptions& options);
 
 }  // namespace tessera

@@ -23,9 +23,9 @@ class Gpt2Model : public Model {
   std::vector<Field> fields() override;
   void check(int64_t seq_len, RuleReport& report) const override;
   std::string why_not_tp(int64_t tp) const override;
-  std::vector<std::unique_ptr<Stage>> make_stages(int64_t seq_len, Mesh& mesh,
+  std::vector<std::unique_ptr<Stage>> make_stages(int64_t, Mesh& mesh,
                                                   const ModelOptions& options) const override {
-    return make_gpt2(c_, seq_len, mesh, options);
+    return make_gpt2(c_, mesh, options);
   }
   void read_hf_config(const HfConfig& hf) override;
   nlohmann::json hf_config(int64_t seq_len) const override;
@@ -121,13 +121,10 @@ std::vector<Field> Gpt2Model::fields() {
 }
 
 void Gpt2Model::check(int64_t seq_len, RuleReport& report) const {
-  if (c_.n_embd % c_.n_head != 0 || c_.head_dim() % 2 != 0)
-    report.broken(
-        {"model.n_head", "model.n_embd"},
-        "model.n_head: {}; must divide model.n_embd {} into heads of even width; these would: "
-        "{}",
-        c_.n_head, c_.n_embd,
-        divisors(c_.n_embd, [&](int64_t h) { return c_.n_embd / h % 2 == 0; }));
+  if (c_.n_embd % c_.n_head != 0)
+    report.broken({"model.n_head", "model.n_embd"},
+                  "model.n_head: {}; must divide model.n_embd {}; these would: {}", c_.n_head,
+                  c_.n_embd, divisors(c_.n_embd));
   if (seq_len > c_.n_positions)
     report.broken(
         {"data.seq_len", "model.n_positions"},

@@ -5,10 +5,10 @@
 #include <algorithm>
 
 #include "models/layers/attention.h"
-#include "models/layers/attention_dropout.h"
 #include "models/layers/dropout.h"
 #include "models/layers/head_norm.h"
 #include "models/layers/rms_norm.h"
+#include "models/layers/rotary.h"
 #include "models/layers/swiglu.h"
 #include "models/vocab_head.h"
 #include "parallel/tensor_parallel/linear.h"
@@ -127,16 +127,17 @@ class BlockStage : public Stage {
   static constexpr Placement kRows = Placement::shard(0), kColumns = Placement::shard(1);
 
   at::Tensor attend(at::Tensor qkv, const MicroBatch& batch) const {
-    const AttentionShape shape{batch.tokens.size(0),
-                               batch.tokens.size(1),
-                               config_.num_attention_heads / tp_.size(),
+    const AttentionShape shape{batch.tokens.size(0), config_.num_attention_heads / tp_.size(),
                                config_.num_key_value_heads * kv_copies() / tp_.size(),
-                               config_.head_dim(),
-                               config_.sliding_window};
+                               config_.head_dim()};
     if (q_norm_)
       qkv = norm_heads(qkv, shape, weight_of(*q_norm_), weight_of(*k_norm_), config_.rms_norm_eps);
-    return causal_attention(qkv, shape, *rope_,
-                            {attention_dropout_, tp_.rank() * shape.heads, batch.rows});
+    qkv = rotate(qkv, shape.heads + shape.kv_heads, shape.head_dim, *rope_);
+    return self_attention(
+        qkv, shape,
+        {.causal = true,
+         .window = config_.sliding_window,
+         .dropout = {{attention_dropout_, tp_.rank() * shape.heads, batch.rows}}});
   }
 
   Recipe or_kept(const Recipe& recipe) const { return selective_recompute_ ? recipe : Recipe(); }

@@ -4,10 +4,10 @@
 
 #include <cmath>
 
+#include "models/layers/attention.h"
 #include "models/layers/biased.h"
 #include "models/layers/dropout.h"
 #include "models/layers/layer_norm.h"
-#include "models/layers/masked_attention.h"
 #include "models/vocab_head.h"
 #include "parallel/tensor_parallel/vocab_embedding.h"
 
@@ -20,8 +20,9 @@ struct Shared {
   TensorParallel tp;
   ModelOptions options;
 
-  HeadShape heads(const MicroBatch& batch) const {
-    return {batch.tokens.size(0), config.nhead / tp.size(), config.head_dim()};
+  AttentionShape heads(const MicroBatch& batch) const {
+    const int64_t own = config.nhead / tp.size();
+    return {batch.tokens.size(0), own, own, config.head_dim()};
   }
   DropoutPlace attention_place(const std::string& name) const {
     return {config.attention_dropout, options.seed, name};
@@ -105,11 +106,11 @@ class SelfAttention {
   }
 
   at::Tensor operator()(const at::Tensor& y, const Recipe& make_y, const MicroBatch& batch,
-                        const AttentionMask& mask) const {
+                        AttentionOptions options) const {
     const auto in = in_proj_.values(), out = out_proj_.values();
     const at::Tensor qkv = column_parallel_linear(y, in.weight, shared_.tp, make_y, in.bias);
-    const at::Tensor read =
-        self_attention(qkv, shared_.heads(batch), mask, shared_.attention_dropout(dropout_, batch));
+    options.dropout = shared_.attention_dropout(dropout_, batch);
+    const at::Tensor read = self_attention(qkv, shared_.heads(batch), options);
     return row_parallel_linear(read, out.weight, shared_.tp, {}, out.bias);
   }
 
@@ -137,9 +138,10 @@ class CrossAttention {
     const at::Tensor q = column_parallel_linear(y, q_proj.weight, shared_.tp, make_y, q_proj.bias);
     const at::Tensor kv =
         column_parallel_linear(memory, kv_proj.weight, shared_.tp, {}, kv_proj.bias);
-    const AttentionMask mask{.causal = false, .key_lengths = batch.source_lengths};
-    const at::Tensor read = cross_attention(q, kv, shared_.heads(batch), mask,
-                                            shared_.attention_dropout(dropout_, batch));
+    const at::Tensor read =
+        cross_attention(q, kv, shared_.heads(batch),
+                        {.key_lengths = batch.source_lengths,
+                         .dropout = shared_.attention_dropout(dropout_, batch)});
     return row_parallel_linear(read, out.weight, shared_.tp, {}, out.bias);
   }
 
@@ -221,9 +223,8 @@ class EncoderStage : public TransformerStage {
       : EncoderStage(shared, index, "encoder.layers." + std::to_string(index) + ".") {}
 
   TensorList forward(const TensorList& inputs, const MicroBatch& batch) override {
-    const AttentionMask mask{.causal = false, .key_lengths = batch.source_lengths};
     const at::Tensor x = first_(inputs[0], batch, [&](const at::Tensor& y, const Recipe& make_y) {
-      return self_attn_(y, make_y, batch, mask);
+      return self_attn_(y, make_y, batch, {.key_lengths = batch.source_lengths});
     });
     return {second_(x, batch, [&](const at::Tensor& y, const Recipe& make_y) {
       return feed_forward_(y, make_y, batch);
@@ -272,7 +273,7 @@ class DecoderStage : public TransformerStage {
   TensorList forward(const TensorList& inputs, const MicroBatch& batch) override {
     const at::Tensor& memory = inputs[1];
     at::Tensor x = first_(inputs[0], batch, [&](const at::Tensor& y, const Recipe& make_y) {
-      return self_attn_(y, make_y, batch, {.causal = true, .key_lengths = {}});
+      return self_attn_(y, make_y, batch, {.causal = true});
     });
     x = second_(x, batch, [&](const at::Tensor& y, const Recipe& make_y) {
       return multihead_attn_(y, make_y, memory, batch);

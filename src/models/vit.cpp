@@ -2,10 +2,10 @@
 
 #include <ATen/ATen.h>
 
+#include "models/layers/attention.h"
 #include "models/layers/biased.h"
 #include "models/layers/dropout.h"
 #include "models/layers/layer_norm.h"
-#include "models/layers/masked_attention.h"
 #include "models/vocab_head.h"
 #include "parallel/tensor_parallel/first_tokens.h"
 
@@ -101,8 +101,8 @@ class BlockStage : public Stage {
     const auto [x, y, make_y] = layer_norm(inputs[0], before.weight, before.bias, eps);
     at::Tensor out = column_parallel_linear(y, qkv.weight, tp_, or_kept(make_y), qkv.bias);
     const int64_t heads = config_.num_attention_heads / tp_.size();
-    out = self_attention(out, {batch.images.size(0), heads, config_.head_dim()}, {},
-                         {probabilities_dropout_, tp_.rank() * heads, batch.rows});
+    out = self_attention(out, {batch.images.size(0), heads, heads, config_.head_dim()},
+                         {.dropout = {{probabilities_dropout_, tp_.rank() * heads, batch.rows}}});
     out = row_parallel_linear(out, attention_output.weight, tp_, {}, attention_output.bias);
     out = dropout(out, attention_dropout_, batch.rows, tp_);
     const auto [x2, y2, make_y2] = add_layer_norm(x, out, after.weight, after.bias, eps);
