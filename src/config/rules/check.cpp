@@ -12,6 +12,7 @@
 #include "base/divisors.h"
 #include "base/error.h"
 #include "config/keys/fields.h"
+#include "config/keys/key_places.h"
 #include "config/rules/check_data.h"
 #include "config/rules/check_device.h"
 #include "config/rules/resume.h"
