@@ -3,7 +3,7 @@
 #include <memory>
 #include <vector>
 
-#include "models/llama_config.h"
+#include "models/llama/llama_config.h"
 #include "models/model_options.h"
 #include "parallel/executor/stage.h"
 #include "parallel/mesh.h"

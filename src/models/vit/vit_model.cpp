@@ -5,7 +5,7 @@
 #include "base/fields/field_kinds.h"
 #include "models/activation_names.h"
 #include "models/model_list.h"
-#include "models/vit.h"
+#include "models/vit/vit.h"
 
 namespace tessera {
 namespace {

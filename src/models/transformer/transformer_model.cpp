@@ -5,7 +5,7 @@
 #include "base/fields/field_kinds.h"
 #include "models/activation_names.h"
 #include "models/model_list.h"
-#include "models/transformer.h"
+#include "models/transformer/transformer.h"
 
 namespace tessera {
 namespace {

@@ -4,7 +4,7 @@
 #include "base/divisors.h"
 #include "base/fields/field_kinds.h"
 #include "models/activation_names.h"
-#include "models/gpt2.h"
+#include "models/gpt2/gpt2.h"
 #include "models/model_list.h"
 #include "models/model_options.h"
 #include "parallel/executor/stage.h"

@@ -1,5 +1,5 @@
 // Qwen2 and Qwen2.5 (Yang et al. 2024): Llama with biases of q, k and v.
-#include "models/decoder_model.h"
+#include "models/llama/decoder_model.h"
 #include "models/model_list.h"
 
 namespace tessera {

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "models/llama_config.h"
+#include "models/llama/llama_config.h"
 #include "models/model.h"
 
 namespace tessera {

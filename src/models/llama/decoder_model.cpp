@@ -1,11 +1,11 @@
-#include "models/decoder_model.h"
+#include "models/llama/decoder_model.h"
 
 #include <fmt/format.h>
 
 #include "base/divisors.h"
 #include "base/fields/field_kinds.h"
 #include "models/hf_rope.h"
-#include "models/llama.h"
+#include "models/llama/llama.h"
 #include "models/model_options.h"
 #include "parallel/executor/stage.h"
 

@@ -1,6 +1,6 @@
 // Qwen3 (Yang et al. 2025): Llama with RMSNorm of each head of q and k, and heads of their own
 // width.
-#include "models/decoder_model.h"
+#include "models/llama/decoder_model.h"
 #include "models/model_list.h"
 
 namespace tessera {

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/fields/field_kinds.h"
-#include "models/decoder_model.h"
+#include "models/llama/decoder_model.h"
 #include "models/model_list.h"
 
 namespace tessera {

@@ -1,6 +1,6 @@
 // Llama (Touvron et al. 2023; Grattafiori et al. 2024).
 #include "base/divisors.h"
-#include "models/decoder_model.h"
+#include "models/llama/decoder_model.h"
 #include "models/model_list.h"
 
 namespace tessera {

@@ -1,5 +1,5 @@
 // Mistral (Jiang et al. 2023): Llama whose queries see the last `sliding_window` keys.
-#include "models/decoder_model.h"
+#include "models/llama/decoder_model.h"
 #include "models/model_list.h"
 
 namespace tessera {
