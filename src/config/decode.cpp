@@ -14,7 +14,6 @@
 #include "config/keys/fields.h"
 #include "config/keys/meant.h"
 #include "config/yaml/numbers.h"
-#include "models/dropout_keys.h"
 
 namespace tessera {
 namespace {
@@ -456,13 +455,11 @@ class Decoder {
 
   // What the weights mean does not depend on these.
   bool beside_model_file(const Section& section, const Field& field) const {
-    return section.name != "model" || !model_from_file_ || is_dropout_key(field.name);
+    return section.name != "model" || !model_from_file_ ||
+           config_.model->role_of(field.name) == KeyRole::kDropoutRate;
   }
   std::string beside_model_file_text(const Field& field) const {
-    std::vector<std::string> allowed;
-    AnyModel model = config_.model;
-    for (const Field& key : model->fields())
-      if (is_dropout_key(key.name)) allowed.push_back(key.name);
+    const std::vector<std::string> allowed = config_.model->keys_of(KeyRole::kDropoutRate);
     return fmt::format(
         "model.{}: beside model.config; the model comes from that file{}; remove one of the two",
         field.name,

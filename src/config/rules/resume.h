@@ -14,8 +14,9 @@ namespace tessera {
 inline constexpr const char* kDataContents = "data.train";
 
 // Why no change of a key that decides the mathematics has a meaning for a run that goes on; empty:
-// a change has one, and checkpoint.allow_change may name the key.
-std::string why_fixed(const std::string& key);
+// a change has one, and checkpoint.allow_change may name the key. `key`: with its section, of a
+// configuration of that model.
+std::string why_fixed(const std::string& key, const Model& model);
 
 // Reports each name in checkpoint.allow_change that is no key, or of a key whose change has no
 // meaning (with the reason), or needs no permission.

@@ -3,7 +3,7 @@
 
 #include "base/divisors.h"
 #include "base/fields/field_kinds.h"
-#include "models/activation_names.h"
+#include "models/activation_keys.h"
 #include "models/gpt2/gpt2.h"
 #include "models/model_list.h"
 #include "models/model_options.h"
@@ -12,111 +12,104 @@
 namespace tessera {
 namespace {
 
-class Gpt2Model : public Model {
+class Gpt2Model : public Cloned<Gpt2Model> {
  public:
-  std::unique_ptr<Model> clone() const override { return std::make_unique<Gpt2Model>(*this); }
   std::string type() const override { return "gpt2"; }
   ModelInput input() const override {
     return {.kind = DataKind::kTokens, .vocab_size = c_.vocab_size};
   }
 
-  std::vector<Field> fields() override;
+  std::vector<ModelKey> keys() override;
   void check(int64_t seq_len, RuleReport& report) const override;
   std::string why_not_tp(int64_t tp) const override;
   std::vector<std::unique_ptr<Stage>> make_stages(int64_t, Mesh& mesh,
                                                   const ModelOptions& options) const override {
     return make_gpt2(c_, mesh, options);
   }
-  void read_hf_config(const HfConfig& hf) override;
-  nlohmann::json hf_config(int64_t seq_len) const override;
   nlohmann::json hf_defaults() const override;
   HfTensors hf_tensors() const override;
 
  private:
+  void read_hf_rest(const HfConfig& hf) override;
+  void write_hf_rest(int64_t seq_len, nlohmann::json& json) const override;
+
   Gpt2Config c_;
 };
 
-std::vector<Field> Gpt2Model::fields() {
+std::vector<ModelKey> Gpt2Model::keys() {
   return {
-      {"n_embd",
-       integer(c_.n_embd, 1, kMaxSize),
-       true,
-       kMathematics,
-       "Width of the residual stream.",
-       {"hidden_size", "d_model"}},
-      {"n_layer",
-       integer(c_.n_layer, 1, kMaxSize),
-       true,
-       kMathematics,
-       "Number of blocks.",
-       {"num_hidden_layers", "num_layers"}},
-      {"n_head",
-       integer(c_.n_head, 1, kMaxSize),
-       true,
-       kMathematics,
-       "Attention heads; divides n_embd.",
-       {"num_attention_heads", "num_heads"}},
-      {"n_inner",
-       integer_or("auto", c_.n_inner, 1, kMaxSize),
-       false,
-       kMathematics,
-       "Width of the feed-forward layer. auto: 4 n_embd.",
-       {"intermediate_size"}},
-      {"n_positions",
-       integer(c_.n_positions, 1, kMaxSize),
-       false,
-       kMathematics,
-       "Learned positions; data.seq_len is at most that.",
-       {"max_position_embeddings", "n_ctx"}},
-      {"vocab_size",
-       integer(c_.vocab_size, 1, kMaxSize),
-       true,
-       kMathematics,
-       "Number of token ids.",
-       {}},
-      {"activation_function",
-       choice(c_.activation_function, activation_names()),
-       false,
-       kMathematics,
-       "gelu_new: GELU by its approximation with tanh.",
-       {"hidden_act"}},
-      {"layer_norm_epsilon",
-       RealValue{&c_.layer_norm_epsilon, above(0)},
-       false,
-       kMathematics,
-       "Added to the variance in LayerNorm.",
-       {"layernorm_epsilon", "norm_eps"}},
-      {"tie_word_embeddings",
-       FlagValue{&c_.tie_word_embeddings},
-       false,
-       kMathematics,
-       "Output layer and embedding share their weights.",
-       {}},
-      {"initializer_range",
-       RealValue{&c_.initializer_range, at_least(0)},
-       false,
-       kMathematics,
-       "Standard deviation of the initial weights; divided by sqrt(2 n_layer) for what adds to the "
-       "residual stream.",
-       {"init_method_std"}},
-      {"attn_pdrop",
-       RealValue{&c_.attn_pdrop, kRate},
-       false,
-       kMathematics,
-       "Part of the attention probabilities that is dropped in training.",
-       {"attention_dropout", "attn_dropout"}},
-      {"resid_pdrop",
-       RealValue{&c_.resid_pdrop, kRate},
-       false,
-       kMathematics,
-       "Part of what each layer adds to the residual stream that is dropped in training.",
-       {"hidden_dropout", "residual_dropout"}},
-      {"embd_pdrop",
-       RealValue{&c_.embd_pdrop, kRate},
-       false,
-       kMathematics,
-       "Part of the embedding's output that is dropped in training.",
-       {"embedding_dropout"}},
+      {.name = "n_embd",
+       .value = integer(c_.n_embd, 1, kMaxSize),
+       .doc = "Width of the residual stream.",
+       .aliases = {"hidden_size", "d_model"},
+       .required = true,
+       .hf = HfKey{}},
+      {.name = "n_layer",
+       .value = integer(c_.n_layer, 1, kMaxSize),
+       .doc = "Number of blocks.",
+       .aliases = {"num_hidden_layers", "num_layers"},
+       .required = true,
+       .hf = HfKey{}},
+      {.name = "n_head",
+       .value = integer(c_.n_head, 1, kMaxSize),
+       .doc = "Attention heads; divides n_embd.",
+       .aliases = {"num_attention_heads", "num_heads"},
+       .required = true,
+       .hf = HfKey{}},
+      {.name = "n_inner",
+       .value = integer_or("auto", c_.n_inner, 1, kMaxSize),
+       .doc = "Width of the feed-forward layer. auto: 4 n_embd.",
+       .aliases = {"intermediate_size"},
+       .hf = HfKey{.left_out = nullptr, .null = nullptr}},
+      {.name = "n_positions",
+       .value = integer(c_.n_positions, 1, kMaxSize),
+       .doc = "Learned positions; data.seq_len is at most that.",
+       .aliases = {"max_position_embeddings", "n_ctx"},
+       .hf = HfKey{.left_out = 1024}},
+      {.name = "vocab_size",
+       .value = integer(c_.vocab_size, 1, kMaxSize),
+       .doc = "Number of token ids.",
+       .required = true,
+       .hf = HfKey{}},
+      {.name = "activation_function",
+       .value = activation_choice(c_.activation_function),
+       .doc = "gelu_new: GELU by its approximation with tanh.",
+       .aliases = {"hidden_act"},
+       .hf = HfKey{.left_out = "gelu_new", .words = hf_activation_words()}},
+      {.name = "layer_norm_epsilon",
+       .value = RealValue{&c_.layer_norm_epsilon, above(0)},
+       .doc = "Added to the variance in LayerNorm.",
+       .aliases = {"layernorm_epsilon", "norm_eps"},
+       .hf = HfKey{.left_out = 1e-5}},
+      {.name = "tie_word_embeddings",
+       .value = FlagValue{&c_.tie_word_embeddings},
+       .doc = "Output layer and embedding share their weights.",
+       .hf = HfKey{.left_out = true}},
+      {.name = "initializer_range",
+       .value = RealValue{&c_.initializer_range, at_least(0)},
+       .doc = "Standard deviation of the initial weights; divided by sqrt(2 n_layer) for what adds "
+              "to the residual stream.",
+       .aliases = {"init_method_std"},
+       .role = KeyRole::kInitialSpread,
+       .hf = HfKey{.left_out = 0.02}},
+      {.name = "attn_pdrop",
+       .value = RealValue{&c_.attn_pdrop, kRate},
+       .doc = "Part of the attention probabilities that is dropped in training.",
+       .aliases = {"attention_dropout", "attn_dropout"},
+       .role = KeyRole::kDropoutRate,
+       .hf = HfKey{.left_out = 0.1}},
+      {.name = "resid_pdrop",
+       .value = RealValue{&c_.resid_pdrop, kRate},
+       .doc = "Part of what each layer adds to the residual stream that is dropped in training.",
+       .aliases = {"hidden_dropout", "residual_dropout"},
+       .role = KeyRole::kDropoutRate,
+       .hf = HfKey{.left_out = 0.1}},
+      {.name = "embd_pdrop",
+       .value = RealValue{&c_.embd_pdrop, kRate},
+       .doc = "Part of the embedding's output that is dropped in training.",
+       .aliases = {"embedding_dropout"},
+       .role = KeyRole::kDropoutRate,
+       .hf = HfKey{.left_out = 0.1}},
   };
 }
 
@@ -140,21 +133,8 @@ std::string Gpt2Model::why_not_tp(int64_t tp) const {
   return {};
 }
 
-void Gpt2Model::read_hf_config(const HfConfig& hf) {
-  c_.n_embd = hf.size("n_embd");
-  c_.n_layer = hf.size("n_layer");
-  c_.n_head = hf.size("n_head");
-  c_.n_inner = hf.has("n_inner") ? hf.size("n_inner") : 0;
-  if (c_.n_inner == 4 * c_.n_embd) c_.n_inner = 0;
-  c_.n_positions = hf.size_or("n_positions", 1024);
-  c_.vocab_size = hf.size("vocab_size");
-  c_.activation_function = read_hf_activation(hf, "activation_function", Activation::kGeluTanh);
-  c_.layer_norm_epsilon = hf.number_or("layer_norm_epsilon", 1e-5);
-  c_.initializer_range = hf.number_or("initializer_range", 0.02);
-  c_.tie_word_embeddings = hf.flag_or("tie_word_embeddings", true);
-  c_.attn_pdrop = hf.rate_or("attn_pdrop", 0.1);
-  c_.resid_pdrop = hf.rate_or("resid_pdrop", 0.1);
-  c_.embd_pdrop = hf.rate_or("embd_pdrop", 0.1);
+void Gpt2Model::read_hf_rest(const HfConfig& hf) {
+  if (c_.n_inner == 4 * c_.n_embd) c_.n_inner = 0;  // one spelling of the same
   hf.require("scale_attn_weights", true);
   hf.require("scale_attn_by_inverse_layer_idx", false);
   hf.require("add_cross_attention", false);
@@ -166,27 +146,12 @@ void Gpt2Model::read_hf_config(const HfConfig& hf) {
   hf.require("max_position_embeddings", c_.n_positions);
 }
 
-nlohmann::json Gpt2Model::hf_config(int64_t) const {
-  return {{"architectures", {"GPT2LMHeadModel"}},
-          {"model_type", "gpt2"},
-          {"n_embd", c_.n_embd},
-          {"n_layer", c_.n_layer},
-          {"n_head", c_.n_head},
-          {"n_inner", c_.n_inner ? nlohmann::json(c_.n_inner) : nlohmann::json()},
-          {"n_positions", c_.n_positions},
-          {"vocab_size", c_.vocab_size},
-          {"activation_function", activation_name(c_.activation_function)},
-          {"layer_norm_epsilon", c_.layer_norm_epsilon},
-          {"initializer_range", c_.initializer_range},
-          {"tie_word_embeddings", c_.tie_word_embeddings},
-          {"attn_pdrop", c_.attn_pdrop},
-          {"resid_pdrop", c_.resid_pdrop},
-          {"embd_pdrop", c_.embd_pdrop},
-          {"scale_attn_weights", true},
-          {"scale_attn_by_inverse_layer_idx", false},
-          {"use_cache", true},
-          {"bos_token_id", nullptr},
-          {"eos_token_id", nullptr}};
+void Gpt2Model::write_hf_rest(int64_t, nlohmann::json& json) const {
+  json.update({{"scale_attn_weights", true},
+               {"scale_attn_by_inverse_layer_idx", false},
+               {"use_cache", true},
+               {"bos_token_id", nullptr},
+               {"eos_token_id", nullptr}});
 }
 
 nlohmann::json Gpt2Model::hf_defaults() const {

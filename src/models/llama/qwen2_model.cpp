@@ -5,18 +5,25 @@
 namespace tessera {
 namespace {
 
-class Qwen2Model : public DecoderModel {
+class Qwen2Model : public Cloned<Qwen2Model, DecoderModel> {
  public:
-  Qwen2Model() { config.qkv_bias = true; }
-  std::unique_ptr<Model> clone() const override { return std::make_unique<Qwen2Model>(*this); }
-  std::string type() const override { return "qwen2"; }
+  Qwen2Model()
+      : Cloned({.type = "qwen2",
+                .architecture = "Qwen2ForCausalLM",
+                .max_positions = 32768,
+                .kv_heads = 32}) {
+    config.qkv_bias = true;
+  }
 
  private:
-  const char* architecture() const override { return "Qwen2ForCausalLM"; }
-  int64_t default_kv_heads() const override { return 32; }
-  int64_t default_max_positions() const override { return 32768; }
-  void read_own(const HfConfig& hf) override { refuse_windows(hf); }
-  void write_own(nlohmann::json& json) const override { json["use_sliding_window"] = false; }
+  void read_hf_rest(const HfConfig& hf) override {
+    DecoderModel::read_hf_rest(hf);
+    refuse_windows(hf);
+  }
+  void write_hf_rest(int64_t seq_len, nlohmann::json& json) const override {
+    DecoderModel::write_hf_rest(seq_len, json);
+    json["use_sliding_window"] = false;
+  }
 };
 
 }  // namespace

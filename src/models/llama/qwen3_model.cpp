@@ -6,30 +6,26 @@
 namespace tessera {
 namespace {
 
-class Qwen3Model : public DecoderModel {
+class Qwen3Model : public Cloned<Qwen3Model, DecoderModel> {
  public:
-  Qwen3Model() { config.qk_norm = true; }
-  std::unique_ptr<Model> clone() const override { return std::make_unique<Qwen3Model>(*this); }
-  std::string type() const override { return "qwen3"; }
-
-  std::vector<Field> fields() override {
-    std::vector<Field> fields = DecoderModel::fields();
-    fields.push_back(attention_bias_field());
-    return fields;
+  Qwen3Model()
+      : Cloned({.type = "qwen3",
+                .architecture = "Qwen3ForCausalLM",
+                .max_positions = 32768,
+                .kv_heads = 32,
+                .head_dim = {.left_out = 128},
+                .attention_bias = true}) {
+    config.qk_norm = true;
   }
 
  private:
-  const char* architecture() const override { return "Qwen3ForCausalLM"; }
-  int64_t default_kv_heads() const override { return 32; }
-  int64_t default_max_positions() const override { return 32768; }
-  void read_own(const HfConfig& hf) override {
+  void read_hf_rest(const HfConfig& hf) override {
+    DecoderModel::read_hf_rest(hf);
     refuse_windows(hf);
-    config.attention_bias = hf.flag_or("attention_bias", false);
-    config.given_head_dim = hf.size_or("head_dim", 128);
   }
-  void write_own(nlohmann::json& json) const override {
+  void write_hf_rest(int64_t seq_len, nlohmann::json& json) const override {
+    DecoderModel::write_hf_rest(seq_len, json);
     json["use_sliding_window"] = false;
-    json["attention_bias"] = config.attention_bias;
   }
 };
 

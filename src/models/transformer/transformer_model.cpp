@@ -3,128 +3,120 @@
 
 #include "base/divisors.h"
 #include "base/fields/field_kinds.h"
-#include "models/activation_names.h"
+#include "models/activation_keys.h"
 #include "models/model_list.h"
 #include "models/transformer/transformer.h"
 
 namespace tessera {
 namespace {
 
-constexpr const char* kType = "transformer";
-
-class TransformerModel : public Model {
+class TransformerModel : public Cloned<TransformerModel> {
  public:
-  std::unique_ptr<Model> clone() const override {
-    return std::make_unique<TransformerModel>(*this);
-  }
-  std::string type() const override { return kType; }
+  std::string type() const override { return "transformer"; }
   ModelInput input() const override {
     return {.kind = DataKind::kPairs, .vocab_size = c_.vocab_size};
   }
 
-  std::vector<Field> fields() override;
+  std::vector<ModelKey> keys() override;
   void check(int64_t seq_len, RuleReport& report) const override;
   std::string why_not_tp(int64_t tp) const override;
   std::vector<std::unique_ptr<Stage>> make_stages(int64_t, Mesh& mesh,
                                                   const ModelOptions& options) const override {
     return make_transformer(c_, mesh, options);
   }
-  // transformers has no such model: this program's own config.json beside torch.nn.Transformer's
-  // names.
-  void read_hf_config(const HfConfig& hf) override;
-  nlohmann::json hf_config(int64_t seq_len) const override;
   HfTensors hf_tensors() const override;
 
  private:
+  // transformers has no such model: config.json is this program's own, by torch.nn.Transformer's
+  // names.
+  void read_hf_rest(const HfConfig&) override {}
+  void write_hf_rest(int64_t, nlohmann::json&) const override {}
+
   TransformerConfig c_;
 };
 
-std::vector<Field> TransformerModel::fields() {
+std::vector<ModelKey> TransformerModel::keys() {
   return {
-      {"d_model",
-       integer(c_.d_model, 1, kMaxSize),
-       true,
-       kMathematics,
-       "Width of the residual stream, even.",
-       {"hidden_size", "dim"}},
-      {"nhead",
-       integer(c_.nhead, 1, kMaxSize),
-       true,
-       kMathematics,
-       "Attention heads; divides d_model.",
-       {"num_attention_heads", "num_heads"}},
-      {"num_encoder_layers",
-       integer(c_.num_encoder_layers, 1, kMaxSize),
-       true,
-       kMathematics,
-       "Layers of the encoder.",
-       {"encoder_layers"}},
-      {"num_decoder_layers",
-       integer(c_.num_decoder_layers, 1, kMaxSize),
-       true,
-       kMathematics,
-       "Layers of the decoder.",
-       {"decoder_layers"}},
-      {"dim_feedforward",
-       integer(c_.dim_feedforward, 1, kMaxSize),
-       true,
-       kMathematics,
-       "Width of the feed-forward layer.",
-       {"intermediate_size", "ffn_hidden_size"}},
-      {"vocab_size",
-       integer(c_.vocab_size, 1, kMaxSize),
-       true,
-       kMathematics,
-       "Number of token ids, of sources and targets.",
-       {}},
-      {"activation",
-       choice(c_.activation, activation_names()),
-       false,
-       kMathematics,
-       "Of the feed-forward layer. gelu_new: GELU by its approximation with tanh.",
-       {"hidden_act"}},
-      {"norm_first",
-       FlagValue{&c_.norm_first},
-       false,
-       kMathematics,
-       "true: x + f(norm(x)); false: norm(x + f(x)), as in the original paper.",
-       {"pre_norm"}},
-      {"layer_norm_eps",
-       RealValue{&c_.layer_norm_eps, above(0)},
-       false,
-       kMathematics,
-       "Added to the variance in LayerNorm.",
-       {"norm_eps"}},
-      {"tie_word_embeddings",
-       FlagValue{&c_.tie_word_embeddings},
-       false,
-       kMathematics,
-       "Both embeddings and the output layer share their weights.",
-       {}},
-      {"initializer_range",
-       RealValue{&c_.initializer_range, at_least(0)},
-       false,
-       kMathematics,
-       "Standard deviation of the initial weights.",
-       {"init_method_std"}},
-      {"hidden_dropout",
-       RealValue{&c_.hidden_dropout, kRate},
-       false,
-       kMathematics,
-       "Part of the embeddings, and of what each sublayer adds, that is dropped in training.",
-       {"dropout"}},
-      {"attention_dropout",
-       RealValue{&c_.attention_dropout, kRate},
-       false,
-       kMathematics,
-       "Part of attention's probabilities that is dropped in training.",
-       {"attn_dropout"}},
-      {"activation_dropout",
-       RealValue{&c_.activation_dropout, kRate},
-       false,
-       kMathematics,
-       "Part of what the activation of a feed-forward layer gives that is dropped in training.",
-       {"relu_dropout"}},
+      {.name = "d_model",
+       .value = integer(c_.d_model, 1, kMaxSize),
+       .doc = "Width of the residual stream, even.",
+       .aliases = {"hidden_size", "dim"},
+       .required = true,
+       .hf = HfKey{}},
+      {.name = "nhead",
+       .value = integer(c_.nhead, 1, kMaxSize),
+       .doc = "Attention heads; divides d_model.",
+       .aliases = {"num_attention_heads", "num_heads"},
+       .required = true,
+       .hf = HfKey{}},
+      {.name = "num_encoder_layers",
+       .value = integer(c_.num_encoder_layers, 1, kMaxSize),
+       .doc = "Layers of the encoder.",
+       .aliases = {"encoder_layers"},
+       .required = true,
+       .hf = HfKey{}},
+      {.name = "num_decoder_layers",
+       .value = integer(c_.num_decoder_layers, 1, kMaxSize),
+       .doc = "Layers of the decoder.",
+       .aliases = {"decoder_layers"},
+       .required = true,
+       .hf = HfKey{}},
+      {.name = "dim_feedforward",
+       .value = integer(c_.dim_feedforward, 1, kMaxSize),
+       .doc = "Width of the feed-forward layer.",
+       .aliases = {"intermediate_size", "ffn_hidden_size"},
+       .required = true,
+       .hf = HfKey{}},
+      {.name = "vocab_size",
+       .value = integer(c_.vocab_size, 1, kMaxSize),
+       .doc = "Number of token ids, of sources and targets.",
+       .required = true,
+       .hf = HfKey{}},
+      {.name = "activation",
+       .value = activation_choice(c_.activation),
+       .doc = "Of the feed-forward layer. gelu_new: GELU by its approximation with tanh.",
+       .aliases = {"hidden_act"},
+       .hf = HfKey{.left_out = "relu"}},
+      {.name = "norm_first",
+       .value = FlagValue{&c_.norm_first},
+       .doc = "true: x + f(norm(x)); false: norm(x + f(x)), as in the original paper.",
+       .aliases = {"pre_norm"},
+       .hf = HfKey{.left_out = false}},
+      {.name = "layer_norm_eps",
+       .value = RealValue{&c_.layer_norm_eps, above(0)},
+       .doc = "Added to the variance in LayerNorm.",
+       .aliases = {"norm_eps"},
+       .hf = HfKey{.left_out = 1e-5}},
+      {.name = "tie_word_embeddings",
+       .value = FlagValue{&c_.tie_word_embeddings},
+       .doc = "Both embeddings and the output layer share their weights.",
+       .hf = HfKey{.left_out = false}},
+      {.name = "initializer_range",
+       .value = RealValue{&c_.initializer_range, at_least(0)},
+       .doc = "Standard deviation of the initial weights.",
+       .aliases = {"init_method_std"},
+       .role = KeyRole::kInitialSpread,
+       .hf = HfKey{.left_out = 0.02}},
+      {.name = "hidden_dropout",
+       .value = RealValue{&c_.hidden_dropout, kRate},
+       .doc =
+           "Part of the embeddings, and of what each sublayer adds, that is dropped in training.",
+       .aliases = {"dropout"},
+       .role = KeyRole::kDropoutRate,
+       .hf = HfKey{.left_out = 0.0}},
+      {.name = "attention_dropout",
+       .value = RealValue{&c_.attention_dropout, kRate},
+       .doc = "Part of attention's probabilities that is dropped in training.",
+       .aliases = {"attn_dropout"},
+       .role = KeyRole::kDropoutRate,
+       .hf = HfKey{.left_out = 0.0}},
+      {.name = "activation_dropout",
+       .value = RealValue{&c_.activation_dropout, kRate},
+       .doc =
+           "Part of what the activation of a feed-forward layer gives that is dropped in training.",
+       .aliases = {"relu_dropout"},
+       .role = KeyRole::kDropoutRate,
+       .hf = HfKey{.left_out = 0.0}},
   };
 }
 
@@ -147,41 +139,6 @@ std::string TransformerModel::why_not_tp(int64_t tp) const {
     return fmt::format("must divide model.dim_feedforward {}", c_.dim_feedforward);
   if (c_.vocab_size < tp) return fmt::format("must be at most model.vocab_size {}", c_.vocab_size);
   return {};
-}
-
-void TransformerModel::read_hf_config(const HfConfig& hf) {
-  c_.d_model = hf.size("d_model");
-  c_.nhead = hf.size("nhead");
-  c_.num_encoder_layers = hf.size("num_encoder_layers");
-  c_.num_decoder_layers = hf.size("num_decoder_layers");
-  c_.dim_feedforward = hf.size("dim_feedforward");
-  c_.vocab_size = hf.size("vocab_size");
-  c_.activation = activation_of(hf, "activation", hf.text_or("activation", "relu"));
-  c_.norm_first = hf.flag_or("norm_first", false);
-  c_.layer_norm_eps = hf.number_or("layer_norm_eps", 1e-5);
-  c_.tie_word_embeddings = hf.flag_or("tie_word_embeddings", false);
-  c_.initializer_range = hf.number_or("initializer_range", 0.02);
-  c_.hidden_dropout = hf.rate_or("hidden_dropout", 0.0);
-  c_.attention_dropout = hf.rate_or("attention_dropout", 0.0);
-  c_.activation_dropout = hf.rate_or("activation_dropout", 0.0);
-}
-
-nlohmann::json TransformerModel::hf_config(int64_t) const {
-  return {{"model_type", kType},
-          {"d_model", c_.d_model},
-          {"nhead", c_.nhead},
-          {"num_encoder_layers", c_.num_encoder_layers},
-          {"num_decoder_layers", c_.num_decoder_layers},
-          {"dim_feedforward", c_.dim_feedforward},
-          {"vocab_size", c_.vocab_size},
-          {"activation", activation_name(c_.activation)},
-          {"norm_first", c_.norm_first},
-          {"layer_norm_eps", c_.layer_norm_eps},
-          {"tie_word_embeddings", c_.tie_word_embeddings},
-          {"initializer_range", c_.initializer_range},
-          {"hidden_dropout", c_.hidden_dropout},
-          {"attention_dropout", c_.attention_dropout},
-          {"activation_dropout", c_.activation_dropout}};
 }
 
 // The state_dict of torch.nn.Transformer, which holds q, k and v of an attention in one; embeddings

@@ -3,16 +3,15 @@
 
 #include "base/divisors.h"
 #include "base/fields/field_kinds.h"
-#include "models/activation_names.h"
+#include "models/activation_keys.h"
 #include "models/model_list.h"
 #include "models/vit/vit.h"
 
 namespace tessera {
 namespace {
 
-class VitModel : public Model {
+class VitModel : public Cloned<VitModel> {
  public:
-  std::unique_ptr<Model> clone() const override { return std::make_unique<VitModel>(*this); }
   std::string type() const override { return "vit"; }
   ModelInput input() const override {
     return {.kind = DataKind::kImages,
@@ -22,15 +21,13 @@ class VitModel : public Model {
             .num_labels = c_.num_labels};
   }
 
-  std::vector<Field> fields() override;
+  std::vector<ModelKey> keys() override;
   void check(int64_t seq_len, RuleReport& report) const override;
   std::string why_not_tp(int64_t tp) const override;
   std::vector<std::unique_ptr<Stage>> make_stages(int64_t, Mesh& mesh,
                                                   const ModelOptions& options) const override {
     return make_vit(c_, mesh, options);
   }
-  void read_hf_config(const HfConfig& hf) override;
-  nlohmann::json hf_config(int64_t seq_len) const override;
   HfTensors hf_tensors() const override {
     HfTensors names;
     names.architecture = "ViTForImageClassification";
@@ -40,95 +37,89 @@ class VitModel : public Model {
   }
 
  private:
+  void read_hf_rest(const HfConfig& hf) override;
+  void write_hf_rest(int64_t seq_len, nlohmann::json& json) const override;
+
   VitConfig c_;
 };
 
-std::vector<Field> VitModel::fields() {
+std::vector<ModelKey> VitModel::keys() {
   return {
-      {"hidden_size",
-       integer(c_.hidden_size, 1, kMaxSize),
-       true,
-       kMathematics,
-       "Width of the residual stream.",
-       {"dim", "d_model"}},
-      {"intermediate_size",
-       integer(c_.intermediate_size, 1, kMaxSize),
-       true,
-       kMathematics,
-       "Width of the feed-forward layer.",
-       {"ffn_hidden_size"}},
-      {"num_hidden_layers",
-       integer(c_.num_hidden_layers, 1, kMaxSize),
-       true,
-       kMathematics,
-       "Number of blocks.",
-       {"num_layers", "depth"}},
-      {"num_attention_heads",
-       integer(c_.num_attention_heads, 1, kMaxSize),
-       true,
-       kMathematics,
-       "Attention heads; divides hidden_size.",
-       {"num_heads"}},
-      {"image_size",
-       integer(c_.image_size, 1, kMaxSize),
-       false,
-       kMathematics,
-       "Height and width of an image.",
-       {"img_size"}},
-      {"patch_size",
-       integer(c_.patch_size, 1, kMaxSize),
-       false,
-       kMathematics,
-       "Height and width of a patch; divides image_size.",
-       {}},
-      {"num_channels",
-       integer(c_.num_channels, 1, kMaxSize),
-       false,
-       kMathematics,
-       "Channels of an image.",
-       {"in_chans"}},
-      {"num_labels",
-       integer(c_.num_labels, 2, kMaxSize),
-       true,
-       kMathematics,
-       "Number of classes.",
-       {"num_classes"}},
-      {"hidden_act",
-       choice(c_.hidden_act, activation_names()),
-       false,
-       kMathematics,
-       "gelu_new: GELU by its approximation with tanh.",
-       {"activation"}},
-      {"qkv_bias",
-       FlagValue{&c_.qkv_bias},
-       false,
-       kMathematics,
-       "Queries, keys and values have a bias.",
-       {}},
-      {"layer_norm_eps",
-       RealValue{&c_.layer_norm_eps, above(0)},
-       false,
-       kMathematics,
-       "Added to the variance in LayerNorm.",
-       {"norm_eps"}},
-      {"initializer_range",
-       RealValue{&c_.initializer_range, at_least(0)},
-       false,
-       kMathematics,
-       "Standard deviation of the initial weights.",
-       {"init_method_std"}},
-      {"hidden_dropout_prob",
-       RealValue{&c_.hidden_dropout, kRate},
-       false,
-       kMathematics,
-       "Part of the embeddings, and of what each layer adds, that is dropped in training.",
-       {"hidden_dropout", "dropout"}},
-      {"attention_probs_dropout_prob",
-       RealValue{&c_.attention_dropout, kRate},
-       false,
-       kMathematics,
-       "Part of attention's probabilities that is dropped in training.",
-       {"attention_dropout", "attn_dropout"}},
+      {.name = "hidden_size",
+       .value = integer(c_.hidden_size, 1, kMaxSize),
+       .doc = "Width of the residual stream.",
+       .aliases = {"dim", "d_model"},
+       .required = true,
+       .hf = HfKey{.left_out = 768}},
+      {.name = "intermediate_size",
+       .value = integer(c_.intermediate_size, 1, kMaxSize),
+       .doc = "Width of the feed-forward layer.",
+       .aliases = {"ffn_hidden_size"},
+       .required = true,
+       .hf = HfKey{.left_out = 3072}},
+      {.name = "num_hidden_layers",
+       .value = integer(c_.num_hidden_layers, 1, kMaxSize),
+       .doc = "Number of blocks.",
+       .aliases = {"num_layers", "depth"},
+       .required = true,
+       .hf = HfKey{.left_out = 12}},
+      {.name = "num_attention_heads",
+       .value = integer(c_.num_attention_heads, 1, kMaxSize),
+       .doc = "Attention heads; divides hidden_size.",
+       .aliases = {"num_heads"},
+       .required = true,
+       .hf = HfKey{.left_out = 12}},
+      {.name = "image_size",
+       .value = integer(c_.image_size, 1, kMaxSize),
+       .doc = "Height and width of an image.",
+       .aliases = {"img_size"},
+       .hf = HfKey{.left_out = 224}},
+      {.name = "patch_size",
+       .value = integer(c_.patch_size, 1, kMaxSize),
+       .doc = "Height and width of a patch; divides image_size.",
+       .hf = HfKey{.left_out = 16}},
+      {.name = "num_channels",
+       .value = integer(c_.num_channels, 1, kMaxSize),
+       .doc = "Channels of an image.",
+       .aliases = {"in_chans"},
+       .hf = HfKey{.left_out = 3}},
+      {.name = "num_labels",
+       .value = integer(c_.num_labels, 2, kMaxSize),
+       .doc = "Number of classes.",
+       .aliases = {"num_classes"},
+       .required = true},
+      {.name = "hidden_act",
+       .value = activation_choice(c_.hidden_act),
+       .doc = "gelu_new: GELU by its approximation with tanh.",
+       .aliases = {"activation"},
+       .hf = HfKey{.left_out = "gelu", .words = hf_activation_words()}},
+      {.name = "qkv_bias",
+       .value = FlagValue{&c_.qkv_bias},
+       .doc = "Queries, keys and values have a bias.",
+       .hf = HfKey{.left_out = true}},
+      {.name = "layer_norm_eps",
+       .value = RealValue{&c_.layer_norm_eps, above(0)},
+       .doc = "Added to the variance in LayerNorm.",
+       .aliases = {"norm_eps"},
+       .hf = HfKey{.left_out = 1e-12}},
+      {.name = "initializer_range",
+       .value = RealValue{&c_.initializer_range, at_least(0)},
+       .doc = "Standard deviation of the initial weights.",
+       .aliases = {"init_method_std"},
+       .role = KeyRole::kInitialSpread,
+       .hf = HfKey{.left_out = 0.02}},
+      {.name = "hidden_dropout_prob",
+       .value = RealValue{&c_.hidden_dropout, kRate},
+       .doc = "Part of the embeddings, and of what each layer adds, that is dropped in training.",
+       .aliases = {"hidden_dropout", "dropout"},
+       .role = KeyRole::kDropoutRate,
+       .hf = HfKey{.left_out = 0.0}},
+      {.name = "attention_probs_dropout_prob",
+       .value = RealValue{&c_.attention_dropout, kRate},
+       .doc = "Part of attention's probabilities that is dropped in training.",
+       .aliases = {"attention_dropout", "attn_dropout"},
+       .role = KeyRole::kDropoutRate,
+       .hf = HfKey{.left_out = 0.0}},
   };
 }
 
@@ -168,48 +159,20 @@ int64_t labels_of(const HfConfig& hf) {
   return static_cast<int64_t>(names.size());
 }
 
-void VitModel::read_hf_config(const HfConfig& hf) {
+void VitModel::read_hf_rest(const HfConfig& hf) {
   hf.require("problem_type", "single_label_classification");  // the loss is cross-entropy
-  c_.hidden_size = hf.size_or("hidden_size", 768);
-  c_.intermediate_size = hf.size_or("intermediate_size", 3072);
-  c_.num_hidden_layers = hf.size_or("num_hidden_layers", 12);
-  c_.num_attention_heads = hf.size_or("num_attention_heads", 12);
-  c_.image_size = hf.size_or("image_size", 224);
-  c_.patch_size = hf.size_or("patch_size", 16);
-  c_.num_channels = hf.size_or("num_channels", 3);
   c_.num_labels = labels_of(hf);
-  c_.hidden_act = read_hf_activation(hf, "hidden_act", Activation::kGelu);
-  c_.qkv_bias = hf.flag_or("qkv_bias", true);
-  c_.layer_norm_eps = hf.number_or("layer_norm_eps", 1e-12);
-  c_.initializer_range = hf.number_or("initializer_range", 0.02);
-  c_.hidden_dropout = hf.rate_or("hidden_dropout_prob", 0.0);
-  c_.attention_dropout = hf.rate_or("attention_probs_dropout_prob", 0.0);
 }
 
-nlohmann::json VitModel::hf_config(int64_t) const {
+void VitModel::write_hf_rest(int64_t, nlohmann::json& json) const {
   nlohmann::json names = nlohmann::json::object(), numbers = nlohmann::json::object();
   for (int64_t i = 0; i < c_.num_labels; ++i) {
     const std::string name = fmt::format("LABEL_{}", i);
     names[std::to_string(i)] = name;
     numbers[name] = i;
   }
-  return {{"architectures", {"ViTForImageClassification"}},
-          {"model_type", "vit"},
-          {"hidden_size", c_.hidden_size},
-          {"intermediate_size", c_.intermediate_size},
-          {"num_hidden_layers", c_.num_hidden_layers},
-          {"num_attention_heads", c_.num_attention_heads},
-          {"image_size", c_.image_size},
-          {"patch_size", c_.patch_size},
-          {"num_channels", c_.num_channels},
-          {"id2label", names},
-          {"label2id", numbers},
-          {"hidden_act", activation_name(c_.hidden_act)},
-          {"qkv_bias", c_.qkv_bias},
-          {"layer_norm_eps", c_.layer_norm_eps},
-          {"initializer_range", c_.initializer_range},
-          {"hidden_dropout_prob", c_.hidden_dropout},
-          {"attention_probs_dropout_prob", c_.attention_dropout}};
+  json["id2label"] = names;
+  json["label2id"] = numbers;
 }
 
 }  // namespace
