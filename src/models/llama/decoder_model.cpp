@@ -9,8 +9,10 @@
 #include "parallel/executor/stage.h"
 
 namespace tessera {
+namespace {
 
-void DecoderModel::refuse_windows(const HfConfig& hf) {
+// UserError for windows that only some of the layers have.
+void refuse_layer_windows(const HfConfig& hf) {
   const nlohmann::json first = hf.json().value("max_window_layers", nlohmann::json(28));
   if (!first.is_number_integer()) hf.refuse("max_window_layers", first, "must be an integer");
   if (hf.flag_or("use_sliding_window", false) && first < hf.size("num_hidden_layers"))
@@ -21,6 +23,8 @@ void DecoderModel::refuse_windows(const HfConfig& hf) {
     if (type != "full_attention")
       hf.refuse("layer_types", type, "only \"full_attention\" is supported");
 }
+
+}  // namespace
 
 void DecoderModel::complete() {
   if (config.num_key_value_heads == 0) config.num_key_value_heads = config.num_attention_heads;
@@ -87,6 +91,7 @@ void DecoderModel::read_hf_rest(const HfConfig& hf) {
   hf.require("partial_rotary_factor", 1);
   hf.require("is_causal", true);
   read_hf_rope(hf, config.rope_theta, config.rope_scaling);
+  if (traits_.layer_windows) refuse_layer_windows(hf);
 }
 
 void DecoderModel::write_hf_rest(int64_t seq_len, nlohmann::json& json) const {
@@ -97,6 +102,7 @@ void DecoderModel::write_hf_rest(int64_t seq_len, nlohmann::json& json) const {
                {"bos_token_id", nullptr},
                {"eos_token_id", nullptr}});
   write_hf_rope(config.rope_theta, config.rope_scaling, json);
+  if (traits_.layer_windows) json["use_sliding_window"] = false;
 }
 
 nlohmann::json DecoderModel::hf_defaults() const {

@@ -24,6 +24,7 @@ struct DecoderTraits {
       {"pad_token_id", nullptr}};
   // Keys that not all have, here or there.
   bool rope_scaling = true;
+  bool layer_windows = false;  // a sliding window of some layers alone, which is refused
   bool attention_bias = false;
   std::optional<HfKey> sliding_window = {};
   std::optional<HfKey> hidden_dropout = {};
@@ -55,8 +56,6 @@ class DecoderModel : public Model {
  protected:
   void read_hf_rest(const HfConfig& hf) override;
   void write_hf_rest(int64_t seq_len, nlohmann::json& json) const override;
-  // UserError for windows that only some of the layers have.
-  static void refuse_windows(const HfConfig& hf);
 
  private:
   DecoderTraits traits_;

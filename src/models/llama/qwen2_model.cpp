@@ -11,18 +11,9 @@ class Qwen2Model : public Cloned<Qwen2Model, DecoderModel> {
       : Cloned({.type = "qwen2",
                 .architecture = "Qwen2ForCausalLM",
                 .max_positions = 32768,
-                .kv_heads = 32}) {
+                .kv_heads = 32,
+                .layer_windows = true}) {
     config.qkv_bias = true;
-  }
-
- private:
-  void read_hf_rest(const HfConfig& hf) override {
-    DecoderModel::read_hf_rest(hf);
-    refuse_windows(hf);
-  }
-  void write_hf_rest(int64_t seq_len, nlohmann::json& json) const override {
-    DecoderModel::write_hf_rest(seq_len, json);
-    json["use_sliding_window"] = false;
   }
 };
 

@@ -14,18 +14,9 @@ class Qwen3Model : public Cloned<Qwen3Model, DecoderModel> {
                 .max_positions = 32768,
                 .kv_heads = 32,
                 .head_dim = {.left_out = 128},
+                .layer_windows = true,
                 .attention_bias = true}) {
     config.qk_norm = true;
-  }
-
- private:
-  void read_hf_rest(const HfConfig& hf) override {
-    DecoderModel::read_hf_rest(hf);
-    refuse_windows(hf);
-  }
-  void write_hf_rest(int64_t seq_len, nlohmann::json& json) const override {
-    DecoderModel::write_hf_rest(seq_len, json);
-    json["use_sliding_window"] = false;
   }
 };
 
