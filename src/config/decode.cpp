@@ -13,7 +13,6 @@
 #include "config/keys/fields.h"
 #include "config/keys/findings.h"
 #include "config/keys/key_names.h"
-#include "models/dropout_keys.h"
 
 namespace tessera {
 namespace {
@@ -152,13 +151,11 @@ class Decoder {
   // Whether a key may stand beside model.config: keys of other sections, and dropout, on which the
   // meaning of the weights does not depend.
   bool beside_model_file(const Section& section, const Field& field) const {
-    return section.name != "model" || !model_from_file_ || is_dropout_key(field.name);
+    return section.name != "model" || !model_from_file_ ||
+           config_.model->role_of(field.name) == KeyRole::kDropoutRate;
   }
   std::string beside_model_file_text(const Field& field) const {
-    std::vector<std::string> allowed;
-    AnyModel model = config_.model;
-    for (const Field& key : model->fields())
-      if (is_dropout_key(key.name)) allowed.push_back(key.name);
+    const std::vector<std::string> allowed = config_.model->keys_of(KeyRole::kDropoutRate);
     return fmt::format(
         "model.{}: beside model.config; the model comes from that file{}; remove one of the two",
         field.name,

@@ -17,9 +17,9 @@ std::string default_text(const Field& field) {
   return value_text(field.value);
 }
 
-const char* resume_text(const std::string& key, const Field& field) {
+const char* resume_text(const std::string& key, const Field& field, const Model& model) {
   if (field.on_resume == OnResume::kFree) return "free";
-  return why_fixed(key).empty() ? "on request" : "fixed";
+  return why_fixed(key, model).empty() ? "on request" : "fixed";
 }
 
 struct Row {
@@ -31,11 +31,11 @@ struct Row {
   bool operator==(const Row&) const = default;
 };
 
-std::vector<Row> rows_of(const Section& section) {
+std::vector<Row> rows_of(const Section& section, const Model& model) {
   std::vector<Row> rows;
   const auto add = [&](const std::string& prefix, const Field& field) {
     rows.push_back({prefix + field.name, rule_text(field.value), default_text(field),
-                    resume_text(section.path(field), field), field.doc});
+                    resume_text(section.path(field), field, model), field.doc});
   };
   for (const Field& field : section.fields) {
     add("", field);
@@ -57,7 +57,7 @@ std::vector<Row> model_rows() {
     config.model = AnyModel(make_model(type));
     for (const Section& section : describe(config)) {
       if (section.name != "model") continue;
-      for (Row& row : rows_of(section)) {
+      for (Row& row : rows_of(section, *config.model)) {
         const auto same = std::find_if(found.begin(), found.end(),
                                        [&](const auto& other) { return other.first == row; });
         if (same != found.end()) {
@@ -77,8 +77,8 @@ std::vector<Row> model_rows() {
   return rows;
 }
 
-std::vector<Row> documented_rows(const Section& section) {
-  return section.name == "model" ? model_rows() : rows_of(section);
+std::vector<Row> documented_rows(const Section& section, const Model& model) {
+  return section.name == "model" ? model_rows() : rows_of(section, model);
 }
 
 }  // namespace
@@ -90,7 +90,7 @@ std::string keys_markdown() {
     text += section.name.empty() ? "### Top level\n\n"
                                  : fmt::format("### `{}`\n\n{}\n\n", section.name, section.doc);
     text += "| Key | Value | Default | On resume | Meaning |\n|---|---|---|---|---|\n";
-    for (const Row& row : documented_rows(section)) {
+    for (const Row& row : documented_rows(section, *defaults.model)) {
       text += fmt::format("| `{}` | {} | {} | {} | {} |\n", row.name, row.rule, row.fallback,
                           row.resume, row.doc);
     }
@@ -109,7 +109,7 @@ std::string keys_text() {
   Config defaults;
   std::string text;
   for (const Section& section : describe(defaults)) {
-    for (const Row& row : documented_rows(section)) {
+    for (const Row& row : documented_rows(section, *defaults.model)) {
       const std::string path = section.name.empty() ? row.name : section.name + "." + row.name;
       text += fmt::format("{:<28} {}\n{:<28} {}; default: {}\n", path, row.doc, "", row.rule,
                           row.fallback);

@@ -4,7 +4,7 @@
 
 #include "base/fields/rule_report.h"
 #include "models/hf_config.h"
-#include "models/llama_config.h"
+#include "models/layers/rope_scaling.h"
 
 namespace tessera {
 

@@ -16,34 +16,27 @@
 namespace tessera {
 namespace {
 
-struct Entry {
-  const char* type;
-  std::unique_ptr<Model> (*make)();
-};
-
-// A new model is one more line.
-constexpr Entry kModels[] = {
-    {"llama", make_llama_model}, {"mistral", make_mistral_model},
-    {"qwen2", make_qwen2_model}, {"qwen3", make_qwen3_model},
-    {"phi3", make_phi3_model},   {"gpt2", make_gpt2_model},
-    {"vit", make_vit_model},     {"transformer", make_transformer_model},
+// A new model is one more line; each says its own type.
+constexpr std::unique_ptr<Model> (*kMakers[])() = {
+    make_llama_model, make_mistral_model, make_qwen2_model, make_qwen3_model,
+    make_phi3_model,  make_gpt2_model,    make_vit_model,   make_transformer_model,
 };
 
 }  // namespace
 
 std::vector<std::string> model_types() {
   std::vector<std::string> types;
-  for (const Entry& entry : kModels) types.emplace_back(entry.type);
+  for (const auto make : kMakers) types.push_back(make()->type());
   return types;
 }
 
 std::unique_ptr<Model> make_model(const std::string& type) {
-  for (const Entry& entry : kModels)
-    if (type == entry.type) return entry.make();
+  for (const auto make : kMakers)
+    if (auto model = make(); model->type() == type) return model;
   fail("models", "no model of type '{}'; there are {}", type, fmt::join(model_types(), ", "));
 }
 
-AnyModel::AnyModel() : model_(kModels[0].make()) {}
+AnyModel::AnyModel() : model_(kMakers[0]()) {}
 
 bool AnyModel::operator==(const AnyModel& other) const {
   if (model_->type() != other.model_->type()) return false;

@@ -11,9 +11,10 @@ inline constexpr size_t kRightTargets = 1;  // targets that are the prediction, 
 inline constexpr size_t kRightSamples = 2;  // samples whose counted targets are all right
 inline constexpr size_t kMostScores = 3;
 
-// All three. predictions int64 [B*S]: of each target the place of the largest logit. The decoder
-// sees the true tokens before each target, so by induction a sample is all right exactly if greedy
-// decoding would give its targets.
+// All three, int64 but for the loss (a scalar, handed on as it is). predictions int64 [B*S]: of
+// each of batch.targets [B, S] the place of the largest logit. The decoder sees the true tokens
+// before each target, so by induction a sample is all right exactly if greedy decoding would give
+// its targets.
 TensorList scores(const at::Tensor& loss, const at::Tensor& predictions, const MicroBatch& batch);
 
 }  // namespace tessera

@@ -215,24 +215,36 @@ TEST(Check, DataOfAnotherKind) {
   }
 }
 
-// Known fault N07: positions beyond the table wrapped round, or were read out of range.
-TEST(Check, ASequenceLongerThanThePositionTable) {
+AnyModel gpt2(int64_t n_embd, int64_t n_head) {
   AnyModel model(make_model("gpt2"));
   for (Field& field : model->fields())
-    for (const auto& [name, value] : {std::pair<std::string, int64_t>{"n_embd", 8},
+    for (const auto& [name, value] : {std::pair<std::string, int64_t>{"n_embd", n_embd},
                                       {"n_layer", 1},
-                                      {"n_head", 2},
+                                      {"n_head", n_head},
                                       {"n_positions", 8},
                                       {"vocab_size", 16}})
       if (field.name == name) std::get<IntegerValue>(field.value).set(value);
+  return model;
+}
+
+// Known fault N07: positions beyond the table wrapped round, or were read out of range.
+TEST(Check, ASequenceLongerThanThePositionTable) {
   Config config = minimal();
-  config.model = model;
+  config.model = gpt2(8, 2);
   config.data.seq_len = 8;
   EXPECT_NO_THROW(check_config(config));
   config.data.seq_len = 16;
   expect_user_error([&] { check_config(config); },
                     {"data.seq_len: 16; the model has 8 learned positions (model.n_positions)"},
                     "16 of 8");
+}
+
+// Learned positions turn no pairs, so heads may have any width.
+TEST(Check, HeadsOfGpt2OfOddWidth) {
+  EXPECT_NO_THROW(check_model(gpt2(9, 3)));
+  EXPECT_NO_THROW(check_model(gpt2(3, 3)));
+  expect_user_error([&] { check_model(gpt2(9, 2)); },
+                    {"model.n_head: 2; must divide model.n_embd 9; these would: 1, 3, 9"}, "9 / 2");
 }
 
 TEST(Mesh, Resolves) {

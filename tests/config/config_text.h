@@ -9,7 +9,7 @@
 
 #include "base/error.h"
 #include "config/load.h"
-#include "models/decoder_model.h"
+#include "models/llama/decoder_model.h"
 #include "support/temporary_folder.h"
 
 namespace tessera::testing {

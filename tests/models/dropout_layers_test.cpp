@@ -1,6 +1,7 @@
 // Dropout by counted masks: the layer, our own attention, and whole models on every split.
-#include "models/layers/attention_dropout.h"
+#include "models/layers/attention.h"
 #include "models/layers/dropout.h"
+#include "models/layers/rotary.h"
 #include "parallel/comm/core/self_communicator.h"
 #include "stage_chain.h"
 
@@ -106,20 +107,23 @@ Attended attend(const at::Tensor& qkv, const at::Tensor& dy, Attention attention
 TEST(DropoutAttention, AtRateZeroIsLibTorchs) {
   for (const auto& [heads, kv_heads] : kHeads) {
     // 300 queries of 6 heads are more than a block.
-    const AttentionShape s{2, 300, heads, kv_heads, 8};
-    const int64_t rows = 600, columns = (heads + 2 * kv_heads) * 8;
+    const AttentionShape s{2, heads, kv_heads, 8};
+    const int64_t rows = 600, rotated = heads + kv_heads, columns = (heads + 2 * kv_heads) * 8;
     for (const auto& [dtype, tolerance] : {std::pair{at::kFloat, 1e-5},
                                            {at::kDouble, 1e-12},
                                            {at::kBFloat16, 1e-2},
                                            {at::kHalf, 2e-3}}) {
-      const RopeTable rope(s.seq_len, s.head_dim, 10000.0, at::kFloat);
+      const RopeTable rope(300, 8, 10000.0, at::kFloat);
       const at::Tensor qkv = random({rows, columns}, 1, dtype),
                        dy = random({rows, heads * 8}, 2, dtype);
-      const auto theirs =
-          attend(qkv, dy, [&](const at::Tensor& x) { return causal_attention(x, s, rope); });
-      const auto ours = attend(qkv, dy, [&](const at::Tensor& x) {
-        return dropout_attention(x, s, rope, {DropoutPlace(0.0, 1, "a"), 0, kRows});
-      });
+      const auto by = [&](AttentionKernel kernel) {
+        return attend(qkv, dy, [&](const at::Tensor& x) {
+          const AttentionDropout nothing{DropoutPlace(0.0, 1, "a"), 0, kRows};
+          return self_attention(rotate(x, rotated, 8, rope), s,
+                                {.causal = true, .dropout = nothing, .kernel = kernel});
+        });
+      };
+      const auto theirs = by(AttentionKernel::kChosen), ours = by(AttentionKernel::kBlocks);
       EXPECT_EQ(ours.y.scalar_type(), dtype);
       EXPECT_LE(distance(ours.y, theirs.y), tolerance) << dtype;
       EXPECT_LE(distance(ours.grad, theirs.grad), tolerance) << dtype;
@@ -131,41 +135,35 @@ TEST(DropoutAttention, AtRateZeroIsLibTorchs) {
 // the sum of a row's dropped probabilities, unit values its columns.
 at::Tensor reference(const at::Tensor& x, const AttentionShape& s, const at::Tensor& factors) {
   const int64_t all = s.heads + 2 * s.kv_heads, groups = s.heads / s.kv_heads;
-  const at::Tensor h = x.view({s.batch, s.seq_len, all, s.head_dim}).transpose(1, 2);
+  const int64_t length = x.size(0) / s.batch;
+  const at::Tensor h = x.view({s.batch, length, all, s.head_dim}).transpose(1, 2);
   const at::Tensor q = h.narrow(1, 0, s.heads);
   const at::Tensor k = h.narrow(1, s.heads, s.kv_heads).repeat_interleave(groups, 1);
   const at::Tensor v = h.narrow(1, s.heads + s.kv_heads, s.kv_heads).repeat_interleave(groups, 1);
-  const at::Tensor hidden = at::ones({s.seq_len, s.seq_len}, at::kBool).tril().logical_not();
+  const at::Tensor hidden = at::ones({length, length}, at::kBool).tril().logical_not();
   const at::Tensor scores =
       (at::matmul(q, k.transpose(2, 3)) / std::sqrt(s.head_dim)).masked_fill(hidden, -INFINITY);
   return at::matmul(at::softmax(scores, -1) * factors, v)
       .transpose(1, 2)
-      .reshape({s.batch * s.seq_len, s.heads * s.head_dim});
-}
-
-RopeTable no_rotation(const AttentionShape& s) {
-  RopeTable rope(s.seq_len, s.head_dim, 10000.0, at::kFloat);
-  rope.cos.fill_(1.0);
-  rope.sin.fill_(0.0);
-  return rope;
+      .reshape({s.batch * length, s.heads * s.head_dim});
 }
 
 // The factors of every probability, [B, heads, S, S]: zero scores make them 1 / (query + 1), and
 // values of unit rows bring head_dim keys at a time to light.
-at::Tensor factors_of(const AttentionShape& s, const AttentionDropout& dropped) {
+at::Tensor factors_of(const AttentionShape& s, int64_t length, const AttentionDropout& dropped) {
   const int64_t all = s.heads + 2 * s.kv_heads;
-  at::Tensor result = at::zeros({s.batch, s.heads, s.seq_len, s.seq_len}, at::kDouble);
-  const at::Tensor reads = at::arange(1, s.seq_len + 1, at::kDouble).view({1, 1, -1, 1});
-  for (int64_t first = 0; first < s.seq_len; first += s.head_dim) {
-    const int64_t n = std::min(s.head_dim, s.seq_len - first);
-    at::Tensor qkv = at::zeros({s.batch, s.seq_len, all, s.head_dim}, at::kDouble);
+  at::Tensor result = at::zeros({s.batch, s.heads, length, length}, at::kDouble);
+  const at::Tensor reads = at::arange(1, length + 1, at::kDouble).view({1, 1, -1, 1});
+  for (int64_t first = 0; first < length; first += s.head_dim) {
+    const int64_t n = std::min(s.head_dim, length - first);
+    at::Tensor qkv = at::zeros({s.batch, length, all, s.head_dim}, at::kDouble);
     qkv.narrow(2, s.heads + s.kv_heads, s.kv_heads)
         .narrow(1, first, n)
         .copy_(at::eye(n, s.head_dim, at::kDouble).view({1, n, 1, s.head_dim}));
     const at::Tensor y =
-        dropout_attention(qkv.view({-1, all * s.head_dim}), s, no_rotation(s), dropped);
+        self_attention(qkv.view({-1, all * s.head_dim}), s, {.causal = true, .dropout = dropped});
     result.narrow(3, first, n)
-        .copy_(y.view({s.batch, s.seq_len, s.heads, s.head_dim}).transpose(1, 2).narrow(3, 0, n) *
+        .copy_(y.view({s.batch, length, s.heads, s.head_dim}).transpose(1, 2).narrow(3, 0, n) *
                reads);
   }
   return result;
@@ -174,9 +172,9 @@ at::Tensor factors_of(const AttentionShape& s, const AttentionDropout& dropped) 
 TEST(DropoutAttention, IsTheFormulaWithTheMask) {
   at::AutoGradMode grad(true);
   for (const auto& [heads, kv_heads] : kHeads) {
-    const AttentionShape s{2, 20, heads, kv_heads, 8};
+    const AttentionShape s{2, heads, kv_heads, 8};
     const AttentionDropout dropped{DropoutPlace(0.3, 1, "a"), 0, kRows};
-    const at::Tensor factors = factors_of(s, dropped);
+    const at::Tensor factors = factors_of(s, 20, dropped);
     const at::Tensor qkv = random({40, (heads + 2 * kv_heads) * 8}, 1, at::kDouble);
     const at::Tensor dy = random({40, heads * 8}, 2, at::kDouble);
     const auto expected =
@@ -186,7 +184,7 @@ TEST(DropoutAttention, IsTheFormulaWithTheMask) {
                                            {at::kBFloat16, 1e-2},
                                            {at::kHalf, 2e-3}}) {
       const auto ours = attend(qkv.to(dtype), dy.to(dtype), [&](const at::Tensor& x) {
-        return dropout_attention(x, s, no_rotation(s), dropped);
+        return self_attention(x, s, {.causal = true, .dropout = dropped});
       });
       EXPECT_LE(distance(ours.y, expected.y), tolerance) << dtype;
       EXPECT_LE(distance(ours.grad, expected.grad), tolerance) << dtype;
@@ -195,9 +193,9 @@ TEST(DropoutAttention, IsTheFormulaWithTheMask) {
 }
 
 TEST(DropoutAttention, DropsAtTheRateAndByGlobalHead) {
-  const AttentionShape whole{2, 100, 4, 2, 8}, half{2, 100, 2, 1, 8};
+  const AttentionShape whole{2, 4, 2, 8}, half{2, 2, 1, 8};
   const DropoutPlace place(0.25, 1, "a");
-  const at::Tensor all = factors_of(whole, {place, 0, kRows});
+  const at::Tensor all = factors_of(whole, 100, {place, 0, kRows});
   const at::Tensor lower = at::ones({100, 100}, at::kBool).tril();
   const at::Tensor read = all.masked_select(lower);
   const double n = static_cast<double>(read.numel());
@@ -205,10 +203,11 @@ TEST(DropoutAttention, DropsAtTheRateAndByGlobalHead) {
   EXPECT_NEAR(kept, 0.75, 4 * std::sqrt(0.25 * 0.75 / n));
   EXPECT_LE((read.masked_select(read > 0) - 1 / 0.75).abs().max().item<double>(), 1e-12);
   // Two tensor-parallel ranks of two heads each; and one row alone.
-  EXPECT_TRUE(at::equal(factors_of(half, {place, 0, kRows}), all.narrow(1, 0, 2)));
-  EXPECT_TRUE(at::equal(factors_of(half, {place, 2, kRows}), all.narrow(1, 2, 2)));
-  const AttentionShape one{1, 100, 4, 2, 8};
-  EXPECT_TRUE(at::equal(factors_of(one, {place, 0, kRows.narrow(0, 1, 1)}), all.narrow(0, 1, 1)));
+  EXPECT_TRUE(at::equal(factors_of(half, 100, {place, 0, kRows}), all.narrow(1, 0, 2)));
+  EXPECT_TRUE(at::equal(factors_of(half, 100, {place, 2, kRows}), all.narrow(1, 2, 2)));
+  const AttentionShape one{1, 4, 2, 8};
+  EXPECT_TRUE(
+      at::equal(factors_of(one, 100, {place, 0, kRows.narrow(0, 1, 1)}), all.narrow(0, 1, 1)));
   EXPECT_FALSE(at::equal(all[0][0], all[0][1]));
   EXPECT_FALSE(at::equal(all[0][0], all[1][0]));
 }

@@ -9,8 +9,8 @@
 #include "base/error.h"
 #include "base/philox.h"
 #include "models/layers/activation.h"
+#include "models/layers/attention.h"
 #include "models/layers/layer_norm.h"
-#include "models/layers/masked_attention.h"
 
 namespace tessera {
 namespace {
@@ -121,13 +121,13 @@ TEST(Activation, EqualsItsFormula) {
 }
 
 // [B*S, heads * D] -> [B, heads, S, D].
-at::Tensor split(const at::Tensor& rows, const HeadShape& s) {
+at::Tensor split(const at::Tensor& rows, const AttentionShape& s) {
   return rows.reshape({s.batch, -1, s.heads, s.head_dim}).transpose(1, 2);
 }
 
 // softmax(q k^T / sqrt(D) + mask) v step by step; the probabilities times `factors`.
 at::Tensor plain_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                           const HeadShape& s, const AttentionMask& mask,
+                           const AttentionShape& s, const AttentionOptions& mask,
                            const at::Tensor& factors = at::ones({1}, at::kDouble)) {
   at::Tensor scores = at::matmul(split(q, s), split(k, s).transpose(2, 3)) /
                       std::sqrt(static_cast<double>(s.head_dim));
@@ -145,11 +145,10 @@ class MaskedAttention : public testing::TestWithParam<at::ScalarType> {};
 
 TEST_P(MaskedAttention, SelfEqualsStepByStep) {
   const auto dtype = GetParam();
-  const HeadShape shape{3, 2, 16};
+  const AttentionShape shape{3, 2, 2, 16};
   const at::Tensor lengths = at::tensor({5, 1, 9}, at::kLong);
-  for (const AttentionMask& mask :
-       {AttentionMask{}, AttentionMask{.causal = true, .key_lengths = {}},
-        AttentionMask{.causal = false, .key_lengths = lengths}}) {
+  for (const AttentionOptions& mask : {AttentionOptions{}, AttentionOptions{.causal = true},
+                                       AttentionOptions{.key_lengths = lengths}}) {
     const at::Tensor qkv0 = random({27, 96}, 1, dtype), dy = random({27, 32}, 2, dtype);
     const at::Tensor qkv = leaf(qkv0), wide = leaf(qkv0.to(at::kDouble));
     const at::Tensor out = self_attention(qkv, shape, mask);
@@ -164,10 +163,10 @@ TEST_P(MaskedAttention, SelfEqualsStepByStep) {
 
 TEST_P(MaskedAttention, CrossEqualsStepByStep) {
   const auto dtype = GetParam();
-  const HeadShape shape{2, 4, 8};
+  const AttentionShape shape{2, 4, 4, 8};
   const at::Tensor lengths = at::tensor({7, 3}, at::kLong);
   for (const at::Tensor& key_lengths : {at::Tensor(), lengths}) {
-    const AttentionMask mask{.causal = false, .key_lengths = key_lengths};
+    const AttentionOptions mask{.key_lengths = key_lengths};
     const at::Tensor q0 = random({10, 32}, 1, dtype), kv0 = random({14, 64}, 2, dtype);
     const at::Tensor dy = random({10, 32}, 3, dtype);
     const at::Tensor q = leaf(q0), kv = leaf(kv0);
@@ -189,7 +188,7 @@ TEST_P(MaskedAttention, CrossEqualsStepByStep) {
 // [B, heads, S, S'] of what a layer multiplies its probabilities with: scores of zero make all that
 // a query reads equal, and values of unit rows bring head_dim keys at a time to light.
 template <typename Attention>
-at::Tensor factors_of(const HeadShape& s, int64_t queries, int64_t keys, Attention attention) {
+at::Tensor factors_of(const AttentionShape& s, int64_t queries, int64_t keys, Attention attention) {
   const at::Tensor result = at::zeros({s.batch, s.heads, queries, keys}, at::kDouble);
   const at::Tensor zeros = at::zeros({s.batch * keys, s.heads * s.head_dim}, at::kDouble);
   for (int64_t first = 0; first < keys; first += s.head_dim) {
@@ -204,21 +203,26 @@ at::Tensor factors_of(const HeadShape& s, int64_t queries, int64_t keys, Attenti
 
 const AttentionDropout kDropped{DropoutPlace(0.3, 1, "a"), 2, at::tensor({int64_t{8}, int64_t{5}})};
 
+AttentionOptions dropping(AttentionOptions options, const AttentionDropout& dropout = kDropped) {
+  options.dropout = dropout;
+  return options;
+}
+
 TEST_P(MaskedAttention, SelfWithDropoutIsTheFormulaWithTheMask) {
   const auto dtype = GetParam();
-  const HeadShape shape{2, 2, 16};
+  const AttentionShape shape{2, 2, 2, 16};
   const int64_t length = 150;  // several groups of a mask
   const at::Tensor lengths = at::tensor({150, 67}, at::kLong);
   const at::Tensor reads = at::arange(1, length + 1, at::kDouble).view({1, 1, -1, 1});
-  const std::pair<AttentionMask, at::Tensor> cases[] = {
+  const std::pair<AttentionOptions, at::Tensor> cases[] = {
       {{}, at::full({1}, static_cast<double>(length), at::kDouble)},
-      {{.causal = true, .key_lengths = {}}, reads},
-      {{.causal = false, .key_lengths = lengths}, lengths.to(at::kDouble).view({-1, 1, 1, 1})}};
+      {{.causal = true}, reads},
+      {{.key_lengths = lengths}, lengths.to(at::kDouble).view({-1, 1, 1, 1})}};
   for (const auto& [mask, keys_read] : cases) {
     const at::Tensor factors =
         keys_read *
         factors_of(shape, length, length, [&](const at::Tensor& zeros, const at::Tensor& v) {
-          return self_attention(at::cat({zeros, zeros, v}, 1), shape, mask, kDropped);
+          return self_attention(at::cat({zeros, zeros, v}, 1), shape, dropping(mask));
         });
     const double dropped = 1 - (factors > 0).sum().item<double>() /
                                    keys_read.expand({2, 2, length, 1}).sum().item<double>();
@@ -226,7 +230,7 @@ TEST_P(MaskedAttention, SelfWithDropoutIsTheFormulaWithTheMask) {
     const at::Tensor qkv0 = random({2 * length, 96}, 1, dtype),
                      dy = random({2 * length, 32}, 2, dtype);
     const at::Tensor qkv = leaf(qkv0), wide = leaf(qkv0.to(at::kDouble));
-    const at::Tensor out = self_attention(qkv, shape, mask, kDropped);
+    const at::Tensor out = self_attention(qkv, shape, dropping(mask));
     out.backward(dy);
     const auto parts = wide.chunk(3, 1);
     const at::Tensor expected = plain_attention(parts[0], parts[1], parts[2], shape, mask, factors);
@@ -238,20 +242,20 @@ TEST_P(MaskedAttention, SelfWithDropoutIsTheFormulaWithTheMask) {
 
 TEST_P(MaskedAttention, CrossWithDropoutIsTheFormulaWithTheMask) {
   const auto dtype = GetParam();
-  const HeadShape shape{2, 4, 8};
+  const AttentionShape shape{2, 4, 4, 8};
   const at::Tensor lengths = at::tensor({7, 3}, at::kLong);
-  const AttentionMask mask{.causal = false, .key_lengths = lengths};
+  const AttentionOptions mask{.key_lengths = lengths};
   const at::Tensor factors =
       lengths.view({-1, 1, 1, 1}) *
       factors_of(shape, 5, 7, [&](const at::Tensor& zeros, const at::Tensor& v) {
-        return cross_attention(zeros.narrow(0, 0, 10), at::cat({zeros, v}, 1), shape, mask,
-                               kDropped);
+        return cross_attention(zeros.narrow(0, 0, 10), at::cat({zeros, v}, 1), shape,
+                               dropping(mask));
       });
   EXPECT_FALSE(at::equal(factors[0][0], factors[0][1]));
   const at::Tensor q0 = random({10, 32}, 1, dtype), kv0 = random({14, 64}, 2, dtype);
   const at::Tensor dy = random({10, 32}, 3, dtype);
   const at::Tensor q = leaf(q0), kv = leaf(kv0);
-  const at::Tensor out = cross_attention(q, kv, shape, mask, kDropped);
+  const at::Tensor out = cross_attention(q, kv, shape, dropping(mask));
   out.backward(dy);
   const at::Tensor q64 = leaf(q0.to(at::kDouble)), kv64 = leaf(kv0.to(at::kDouble));
   const auto parts = kv64.chunk(2, 1);
@@ -265,19 +269,22 @@ TEST_P(MaskedAttention, CrossWithDropoutIsTheFormulaWithTheMask) {
 
 // Heads are counted over all ranks, and evaluation drops nothing.
 TEST(MaskedAttentionDropout, FollowsTheGlobalHeadAndTheRowsOfTheRun) {
-  const HeadShape all{2, 4, 8}, half{2, 2, 8};
+  const AttentionShape all{2, 4, 4, 8}, half{2, 2, 2, 8};
   const at::Tensor qkv = random({18, 96}, 1);
   const auto heads = [&](int64_t first) {  // of q, of k and of v
     return qkv.view({18, 3, 4, 8}).narrow(2, first, 2).reshape({18, 48});
   };
   AttentionDropout dropped = kDropped;
   dropped.first_head = 0;
-  const at::Tensor whole = self_attention(qkv, all, {}, dropped);
-  EXPECT_TRUE(at::equal(self_attention(heads(0), half, {}, dropped), whole.narrow(1, 0, 16)));
+  const at::Tensor whole = self_attention(qkv, all, dropping({}, dropped));
+  EXPECT_TRUE(
+      at::equal(self_attention(heads(0), half, dropping({}, dropped)), whole.narrow(1, 0, 16)));
   dropped.first_head = 2;
-  EXPECT_TRUE(at::equal(self_attention(heads(2), half, {}, dropped), whole.narrow(1, 16, 16)));
+  EXPECT_TRUE(
+      at::equal(self_attention(heads(2), half, dropping({}, dropped)), whole.narrow(1, 16, 16)));
   dropped.rows = at::Tensor();
-  EXPECT_TRUE(at::equal(self_attention(qkv, all, {}, dropped), self_attention(qkv, all, {})));
+  EXPECT_TRUE(
+      at::equal(self_attention(qkv, all, dropping({}, dropped)), self_attention(qkv, all, {})));
   EXPECT_FALSE(at::equal(whole, self_attention(qkv, all, {})));
 }
 
@@ -293,19 +300,27 @@ TEST(MaskedAttentionErrors, NameTheSizes) {
     }
     return std::string();
   };
-  const HeadShape shape{2, 2, 8};
+  const AttentionShape shape{2, 2, 2, 8};
   EXPECT_NE(message([&] {
               self_attention(at::ones({4, 32}), shape, {});
-            }).find("rows [4, 32]; 2 samples of 3 x 2 heads of 8"),
+            }).find("rows [4, 32]; 2 samples of 6 heads of 8"),
             std::string::npos);
-  const AttentionMask both{.causal = true, .key_lengths = at::ones({2}, at::kLong)};
+  const AttentionOptions both{.causal = true, .key_lengths = at::ones({2}, at::kLong)};
   EXPECT_NE(message([&] {
               self_attention(at::ones({4, 48}), shape, both);
             }).find("causal and key_lengths together"),
             std::string::npos);
   EXPECT_NE(message([&] {
-              self_attention(at::ones({4, 48}), shape, both, kDropped);
+              self_attention(at::ones({4, 48}), shape, dropping(both));
             }).find("causal and key_lengths together"),
+            std::string::npos);
+  EXPECT_NE(message([&] {
+              self_attention(at::ones({4, 48}), shape, {.window = 2});
+            }).find("window 2 without causal"),
+            std::string::npos);
+  EXPECT_NE(message([&] {
+              cross_attention(at::ones({4, 16}), at::ones({4, 32}), shape, {.causal = true});
+            }).find("causal with keys of another sequence"),
             std::string::npos);
 }
 

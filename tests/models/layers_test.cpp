@@ -8,8 +8,8 @@
 #include <limits>
 
 #include "models/layers/attention.h"
-#include "models/layers/attention_dropout.h"
 #include "models/layers/rms_norm.h"
+#include "models/layers/rotary.h"
 #include "models/layers/swiglu.h"
 #include "parallel/comm/core/self_communicator.h"
 #include "parallel/comm/shm/thread_communicator.h"
@@ -197,59 +197,114 @@ TEST(SwiGlu, EqualsTheFormula) {
 }
 
 // The half-split rotation of Hugging Face's Llama, x [B, heads, S, D].
-at::Tensor rotate(const at::Tensor& x, const RopeTable& rope) {
+at::Tensor turned_by(const at::Tensor& x, const RopeTable& rope) {
   const auto half = x.size(-1) / 2;
   const at::Tensor cos = at::cat({rope.cos, rope.cos}, -1), sin = at::cat({rope.sin, rope.sin}, -1);
   const at::Tensor turned = at::cat({-x.narrow(-1, half, half), x.narrow(-1, 0, half)}, -1);
   return x * cos + turned * sin;
 }
 
-TEST(Attention, EqualsSoftmaxOfMaskedScores) {
+// Every kernel, by its name.
+constexpr std::pair<AttentionKernel, const char*> kKernels[] = {
+    {AttentionKernel::kChosen, "chosen"},
+    {AttentionKernel::kFlash, "flash"},
+    {AttentionKernel::kBlocks, "our own, which dropout takes"},
+    {AttentionKernel::kOperator, "LibTorch's operator, which a GPU takes"}};
+
+struct CausalCase {
+  int64_t batch, length, heads, kv_heads, window;
+};
+
+TEST(Attention, OfRotatedHeadsEqualsSoftmaxOfMaskedScores) {
+  constexpr int64_t kWidth = 6;
   // 1100 tokens: several blocks of query rows, of which some share a mask.
-  for (const AttentionShape& s :
-       {AttentionShape{2, 9, 4, 4, 6}, AttentionShape{2, 9, 4, 2, 6}, AttentionShape{2, 9, 6, 1, 6},
-        AttentionShape{2, 9, 4, 2, 6, 1}, AttentionShape{2, 9, 4, 2, 6, 4},
-        AttentionShape{2, 9, 4, 2, 6, 9}, AttentionShape{1, 1100, 2, 1, 6, 40},
-        AttentionShape{1, 1100, 2, 1, 6, 600}}) {
-    SCOPED_TRACE(std::to_string(s.seq_len) + " tokens, window " + std::to_string(s.window));
-    const RopeTable rope(s.seq_len, s.head_dim, 10000.0, at::kFloat);
-    const int64_t rows = s.batch * s.seq_len, columns = (s.heads + 2 * s.kv_heads) * s.head_dim;
-    const at::Tensor x0 = random({rows, columns}, 1), dy = random({rows, s.heads * s.head_dim}, 2);
+  for (const CausalCase& c :
+       {CausalCase{2, 9, 4, 4, 0}, CausalCase{2, 9, 4, 2, 0}, CausalCase{2, 9, 6, 1, 0},
+        CausalCase{2, 9, 4, 2, 1}, CausalCase{2, 9, 4, 2, 4}, CausalCase{2, 9, 4, 2, 9},
+        CausalCase{1, 1100, 2, 1, 40}, CausalCase{1, 1100, 2, 1, 600}}) {
+    SCOPED_TRACE(std::to_string(c.length) + " tokens, window " + std::to_string(c.window));
+    const RopeTable rope(c.length, kWidth, 10000.0, at::kFloat);
+    const int64_t rows = c.batch * c.length, all = c.heads + 2 * c.kv_heads;
+    const at::Tensor x0 = random({rows, all * kWidth}, 1), dy = random({rows, c.heads * kWidth}, 2);
 
     const at::Tensor x = leaf(x0);
-    const at::Tensor h =
-        x.view({s.batch, s.seq_len, s.heads + 2 * s.kv_heads, s.head_dim}).transpose(1, 2);
-    const int64_t groups = s.heads / s.kv_heads;
-    const at::Tensor q = rotate(h.narrow(1, 0, s.heads), rope);
+    const at::Tensor h = x.view({c.batch, c.length, all, kWidth}).transpose(1, 2);
+    const int64_t groups = c.heads / c.kv_heads;
+    const at::Tensor q = turned_by(h.narrow(1, 0, c.heads), rope);
     const at::Tensor k =
-        rotate(h.narrow(1, s.heads, s.kv_heads), rope).repeat_interleave(groups, 1);
-    const at::Tensor v = h.narrow(1, s.heads + s.kv_heads, s.kv_heads).repeat_interleave(groups, 1);
-    at::Tensor seen = at::ones({s.seq_len, s.seq_len}, at::kBool).tril();
-    if (s.window > 0) seen = seen.logical_and(seen.triu(1 - s.window));
+        turned_by(h.narrow(1, c.heads, c.kv_heads), rope).repeat_interleave(groups, 1);
+    const at::Tensor v = h.narrow(1, c.heads + c.kv_heads, c.kv_heads).repeat_interleave(groups, 1);
+    at::Tensor seen = at::ones({c.length, c.length}, at::kBool).tril();
+    if (c.window > 0) seen = seen.logical_and(seen.triu(1 - c.window));
     const at::Tensor scores = (at::matmul(q, k.transpose(2, 3)) / std::sqrt(6.0))
                                   .masked_fill(seen.logical_not(), -INFINITY);
     const at::Tensor y = at::matmul(at::softmax(scores, -1), v).transpose(1, 2).reshape({rows, -1});
     y.backward(dy);
 
-    const at::Tensor mine = leaf(x0);
-    const at::Tensor my_y = causal_attention(mine * 1.0, s, rope);  // it consumes its input
-    expect_equal(my_y, y, "y");
-    my_y.backward(dy);
-    expect_equal(mine.grad(), x.grad(), "d qkv");
-    // The way of a GPU's tensors.
-    const at::Tensor other = leaf(x0);
-    const at::Tensor other_y = causal_attention_by_operator(other * 1.0, s, rope);
-    expect_equal(other_y, y, "y by LibTorch's operator");
-    other_y.backward(dy);
-    expect_equal(other.grad(), x.grad(), "d qkv by LibTorch's operator");
-    // Our own attention, which dropout takes, sees the same keys.
-    const at::Tensor own = leaf(x0);
-    const AttentionDropout nothing{DropoutPlace(0.0, 1, "x"), 0, at::arange(s.batch)};
-    const at::Tensor own_y = dropout_attention(own * 1.0, s, rope, nothing);
-    expect_equal(own_y, y, "y of our own");
-    own_y.backward(dy);
-    expect_equal(own.grad(), x.grad(), "d qkv of our own");
+    for (const auto& [kernel, name] : kKernels) {
+      SCOPED_TRACE(name);
+      const at::Tensor mine = leaf(x0);
+      // rotate() consumes its input.
+      const at::Tensor turned = rotate(mine * 1.0, c.heads + c.kv_heads, kWidth, rope);
+      const at::Tensor my_y =
+          self_attention(turned, {c.batch, c.heads, c.kv_heads, kWidth},
+                         {.causal = true, .window = c.window, .kernel = kernel});
+      expect_equal(my_y, y, "y");
+      my_y.backward(dy);
+      expect_equal(mine.grad(), x.grad(), "d qkv");
+    }
   }
+}
+
+// Heads that are not rotated in pairs may have any width.
+TEST(Attention, TakesHeadsOfOddWidth) {
+  for (const auto dtype : {at::kFloat, at::kBFloat16}) {
+    const double tolerance = dtype == at::kFloat ? kTolerance : 2e-2;
+    for (const int64_t width : {1, 5, 7}) {
+      const at::Tensor x0 = random({18, 6 * width}, 1).to(dtype), dy = random({18, 2 * width}, 2);
+      const at::Tensor x = leaf(x0.to(at::kFloat));
+      const at::Tensor h = x.view({2, 9, 6, width}).transpose(1, 2);
+      const at::Tensor hidden = at::ones({9, 9}, at::kBool).tril().logical_not();
+      const at::Tensor scores = (at::matmul(h.narrow(1, 0, 2), h.narrow(1, 2, 2).transpose(2, 3)) /
+                                 std::sqrt(static_cast<double>(width)))
+                                    .masked_fill(hidden, -INFINITY);
+      const at::Tensor y = at::matmul(at::softmax(scores, -1), h.narrow(1, 4, 2))
+                               .transpose(1, 2)
+                               .reshape({18, 2 * width});
+      y.backward(dy.to(dtype).to(at::kFloat));
+      for (const auto& [kernel, name] : kKernels) {
+        SCOPED_TRACE(std::string(name) + ", width " + std::to_string(width));
+        const at::Tensor mine = leaf(x0);
+        const at::Tensor my_y =
+            self_attention(mine, {2, 2, 2, width}, {.causal = true, .kernel = kernel});
+        my_y.backward(dy.to(dtype));
+        EXPECT_TRUE(at::allclose(my_y.to(at::kFloat), y, tolerance, tolerance));
+        EXPECT_TRUE(at::allclose(mine.grad().to(at::kFloat), x.grad(), tolerance, tolerance));
+      }
+    }
+  }
+}
+
+TEST(Rotate, TurnsItsInputAndNothingThatOthersHold) {
+  const RopeTable rope(4, 6, 10000.0, at::kFloat);
+  const at::Tensor x0 = random({8, 18}, 1), dy = random({8, 18}, 2), given = dy.clone();
+  const at::Tensor x = leaf(x0), in = x * 1.0;
+  const at::Tensor y = rotate(in, 2, 6, rope);
+  EXPECT_TRUE(y.is_same(in));
+  EXPECT_TRUE(at::equal(y.narrow(1, 12, 6), x0.narrow(1, 12, 6)));  // beyond the two heads
+  const at::Tensor heads = x0.view({2, 4, 3, 6}).transpose(1, 2);
+  expect_equal(y.view({2, 4, 3, 6}).transpose(1, 2).narrow(1, 0, 2),
+               turned_by(heads.narrow(1, 0, 2), rope), "y");
+  // The transpose of a rotation turns back.
+  y.backward(dy);
+  EXPECT_TRUE(at::equal(dy, given));
+  const RopeTable back = [&] {
+    RopeTable table = rope;
+    table.sin = -rope.sin;
+    return table;
+  }();
+  expect_equal(x.grad().view({2, 4, 3, 6}).transpose(1, 2).narrow(1, 0, 2),
+               turned_by(dy.view({2, 4, 3, 6}).transpose(1, 2).narrow(1, 0, 2), back), "dx");
 }
 
 // What transformers computes for theta 500000, width 16, factor 8.

@@ -1,5 +1,5 @@
 // Llama as a chain of stages: tied embeddings, selective recompute.
-#include "models/llama.h"
+#include "models/llama/llama.h"
 
 #include <c10/core/Allocator.h>
 #include <c10/util/ThreadLocalDebugInfo.h>

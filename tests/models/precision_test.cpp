@@ -4,7 +4,7 @@
 #include <cmath>
 #include <map>
 
-#include "models/layers/attention.h"
+#include "models/layers/rotary.h"
 #include "parallel/comm/core/self_communicator.h"
 #include "parallel/tensor_parallel/linear.h"
 #include "parallel/tensor_parallel/vocab_cross_entropy.h"

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/philox.h"
-#include "models/llama.h"
+#include "models/llama/llama.h"
 #include "parallel/comm/shm/thread_communicator.h"
 
 namespace tessera {

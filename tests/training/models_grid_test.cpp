@@ -5,7 +5,6 @@
 
 #include "base/files/files.h"
 #include "base/text/json_text.h"
-#include "models/dropout_keys.h"
 #include "support/folders.h"
 #include "support/golden_models.h"
 #include "training/tiny_run.h"
@@ -98,8 +97,8 @@ TEST_P(ModelsGrid, EvaluationChangesAndDropsNothing) {
   const TinyRun dropping = run(config);
   EXPECT_EQ(dropping.evals[0].at("eval_loss"), dropping.evals[1].at("eval_loss"));
   config.run.dir = folder / "plain";
-  for (Field& field : config.model->fields())
-    if (is_dropout_key(field.name)) *std::get<RealValue>(field.value).value = 0.0;
+  for (ModelKey& key : config.model->keys())
+    if (key.role == KeyRole::kDropoutRate) *std::get<RealValue>(key.value).value = 0.0;
   const TinyRun plain = run(config);
   EXPECT_EQ(dropping.evals[0].at("eval_loss"), plain.evals[0].at("eval_loss"));
   EXPECT_NE(dropping.steps[0].at("loss"), plain.steps[0].at("loss"));

@@ -1,6 +1,6 @@
 // A checkpoint of any tensor parallelism is loaded and saved again by any other, bit for bit: kv
 // heads that several ranks hold, a vocabulary in uneven parts, tied embeddings, both moments.
-#include "models/llama.h"
+#include "models/llama/llama.h"
 #include "parallel/executor/bucket_set.h"
 #include "training/engine/train_state.h"
 #include "training/tiny_run.h"

@@ -11,7 +11,7 @@
 
 #include "checkpoint/store/manager.h"
 #include "checkpoint/store/reader.h"
-#include "models/decoder_model.h"
+#include "models/llama/decoder_model.h"
 #include "parallel/comm/core/self_communicator.h"
 #include "parallel/comm/shm/thread_communicator.h"
 #include "support/temporary_folder.h"

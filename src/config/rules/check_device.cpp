@@ -4,7 +4,6 @@
 
 #include "base/error.h"
 #include "base/fields/field.h"
-#include "models/dropout_keys.h"
 #include "parallel/device/cuda_support.h"
 
 namespace tessera {
@@ -17,11 +16,11 @@ void check_device_rules(const Config& c, RuleReport& report) {
                   rule);
   };
   AnyModel model = c.model;
-  for (const Field& field : model->fields()) {
-    if (!is_dropout_key(field.name)) continue;
-    const auto* rate = std::get_if<RealValue>(&field.value);
+  for (const ModelKey& key : model->keys()) {
+    if (key.role != KeyRole::kDropoutRate) continue;
+    const auto* rate = std::get_if<RealValue>(&key.value);
     if (rate && *rate->value > 0)
-      refuse("model." + field.name, real_text(*rate->value),
+      refuse("model." + key.name, real_text(*rate->value),
              "dropout masks are made on the CPU only");
   }
   if (!c.memory.offload_dir.empty())

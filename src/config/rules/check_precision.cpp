@@ -72,14 +72,12 @@ void check_loss_scale(const PrecisionSection& p, RuleReport& report) {
 
 void check_buffers(const Config& c, RuleReport& report) {
   if (c.precision.buffers == BufferDtype::kFp32) return;
-  AnyModel model = c.model;
-  for (const Field& field : model->fields())
-    if (field.name == "rope_theta") return;
+  if (!c.model->keys_of(KeyRole::kRotaryBase).empty()) return;
   report.broken(
       {"precision.buffers", "model"},
       "precision.buffers: bf16; they are tables of rotary positions, and model.type {} has "
       "none; remove it",
-      model->type());
+      c.model->type());
 }
 
 }  // namespace

@@ -4,12 +4,12 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <string_view>
 
 #include "base/error.h"
 #include "base/text/nearest.h"
 #include "config/keys/fields.h"
 #include "config/save.h"
-#include "models/dropout_keys.h"
 
 namespace tessera {
 namespace {
@@ -47,10 +47,13 @@ void add_unknown(const json& saved, const json& now, std::vector<std::string>& l
 
 }  // namespace
 
-std::string why_fixed(const std::string& key) {
-  if (key == "model.initializer_range") return "it shapes the weights of a new run alone";
-  if (key.starts_with("model.") && !is_dropout_key(key))
-    return "the checkpoint's weights are those of its model";
+std::string why_fixed(const std::string& key, const Model& model) {
+  constexpr std::string_view kSection = "model.";
+  if (key.starts_with(kSection)) {
+    const KeyRole role = model.role_of(key.substr(kSection.size()));
+    if (role == KeyRole::kInitialSpread) return "it shapes the weights of a new run alone";
+    if (role != KeyRole::kDropoutRate) return "the checkpoint's weights are those of its model";
+  }
   if (key == "data.kind") return "a model takes samples of one kind";
   if (key == "data.pad_id" || key == "data.bos_id" || key == "data.eos_id")
     return "the checkpoint's weights have learned what that token means";
@@ -82,12 +85,12 @@ ConfigDifference compare_for_resume(const json& saved, const Config& now) {
       const ConfigChange change{section.path(field), before ? *before : json(), *after};
       if (field.on_resume == OnResume::kFree) {
         difference.other.push_back(change.text());
-      } else if (why_fixed(change.key).empty() &&
+      } else if (why_fixed(change.key, *now.model).empty() &&
                  std::find(allowed.begin(), allowed.end(), change.key) != allowed.end()) {
         difference.allowed.push_back(change);
       } else {
         difference.mathematics.push_back(change.text());
-        if (why_fixed(change.key).empty()) difference.on_request.push_back(change.key);
+        if (why_fixed(change.key, *now.model).empty()) difference.on_request.push_back(change.key);
       }
     }
   }
@@ -105,7 +108,7 @@ void check_allow_change(const Config& config, RuleReport& report) {
     bool known = wanted == kDataContents;
     for (const Section& section : describe(copy)) {
       for (const Field& field : section.fields) {
-        const std::string key = section.path(field), why = why_fixed(key);
+        const std::string key = section.path(field), why = why_fixed(key, *config.model);
         const bool free = field.on_resume == OnResume::kFree;
         if ((!free && why.empty()) || key == kDataContents) keys.push_back(key);
         if (key != wanted || known) continue;

@@ -14,8 +14,9 @@ namespace tessera {
 inline constexpr const char* kDataContents = "data.train";
 
 // For a key that decides the mathematics: the reason why no resumed run may change it. Empty if it
-// may, once checkpoint.allow_change names the key.
-std::string why_fixed(const std::string& key);
+// may, once checkpoint.allow_change names the key. `key`: with its section, of a
+// configuration of that model.
+std::string why_fixed(const std::string& key, const Model& model);
 
 // Reports each name in checkpoint.allow_change that is no key, that is a key which no resumed run
 // may change (with the reason of why_fixed()), or that is a key which may change without

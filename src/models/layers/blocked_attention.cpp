@@ -28,9 +28,9 @@ struct Group {
 // long as no kv head is held by several ranks, tensor parallelism changes a bit.
 class Blocks {
  public:
-  Blocks(const AttentionHeads& in, const BlockedAttention& how)
-      : how_(how),
-        rate_(how.dropout.place.p),
+  Blocks(const AttentionHeads& in, const AttentionOptions& options)
+      : options_(options),
+        rate_(options.dropout ? options.dropout->place.p : 0.0),
         dtype_(kernels::wide_dtype(in.q.scalar_type())),
         batch_(in.q.size(0)),
         kv_heads_(in.k.size(1)),
@@ -54,7 +54,7 @@ class Blocks {
       for (int64_t kv_head = 0; kv_head < kv_heads_; ++kv_head) {
         Group group{sample, kv_head, {}};
         for (int64_t i = 0; i < groups_; ++i)
-          group.head_keys.push_back(head_key(how_.dropout.first_head + kv_head * groups_ + i));
+          group.head_keys.push_back(head_key(kv_head * groups_ + i));
         body(group);
       }
     }
@@ -63,14 +63,15 @@ class Blocks {
   // body(rows of the block, begin, end, keys): queries [begin, end) read keys [0, keys), or fewer.
   template <typename Body>
   void for_blocks(const Group& group, Body body) const {
-    const int64_t row = how_.dropout.rows.const_data_ptr<int64_t>()[group.sample];
+    const auto& dropout = options_.dropout;
+    const int64_t row = dropout ? dropout->rows.const_data_ptr<int64_t>()[group.sample] : 0;
     const double scale = 1 / std::sqrt(static_cast<double>(head_dim_));
     for (int64_t begin = 0; begin < queries_; begin += rows_) {
       const int64_t end = std::min(queries_, begin + rows_);
-      const int64_t keys = how_.mask.causal ? end : keys_of(group.sample);
+      const int64_t keys = options_.causal ? end : keys_of(group.sample);
       body(kernels::AttentionRows{.queries = end - begin,
                                   .first_query = begin,
-                                  .causal = how_.mask.causal,
+                                  .causal = options_.causal,
                                   .scale = scale,
                                   .row = row,
                                   .head_keys = group.head_keys.data()},
@@ -81,9 +82,9 @@ class Blocks {
   // With a sliding window: keys that queries [begin, end) no longer see score -inf, so their
   // probabilities and gradients are zero.
   void hide_old_keys(const at::Tensor& scores, int64_t begin, int64_t end) const {
-    if (how_.window == 0 || end <= how_.window) return;
+    if (options_.window == 0 || end <= options_.window) return;
     const at::Tensor query = at::arange(begin, end).unsqueeze(1);
-    const at::Tensor hidden = at::arange(end).unsqueeze(0) <= query - how_.window;
+    const at::Tensor hidden = at::arange(end).unsqueeze(0) <= query - options_.window;
     scores.view({-1, end - begin, end})
         .masked_fill_(hidden, -std::numeric_limits<double>::infinity());
   }
@@ -110,15 +111,18 @@ class Blocks {
 
  private:
   int64_t keys_of(int64_t sample) const {
-    const at::Tensor& lengths = how_.mask.key_lengths;
+    const at::Tensor& lengths = options_.key_lengths;
     return lengths.defined() ? lengths.const_data_ptr<int64_t>()[sample] : keys_;
   }
   uint64_t head_key(int64_t head) const {
-    const auto words = Philox(how_.dropout.place.key).block(static_cast<uint64_t>(head));
+    if (!options_.dropout) return 0;  // no mask is made
+    const AttentionDropout& dropout = *options_.dropout;
+    const auto words =
+        Philox(dropout.place.key).block(static_cast<uint64_t>(dropout.first_head + head));
     return words[0] | static_cast<uint64_t>(words[1]) << 32;
   }
 
-  const BlockedAttention& how_;
+  const AttentionOptions& options_;
   const kernels::DropoutRate rate_;
   const at::ScalarType dtype_;
   const int64_t batch_, kv_heads_, groups_, queries_, keys_, head_dim_;
@@ -131,9 +135,12 @@ at::Tensor part_of(const at::Tensor& buffer, int64_t rows, int64_t columns) {
 
 }  // namespace
 
-at::Tensor blocked_attention(const AttentionHeads& in, const BlockedAttention& how,
-                             const at::Tensor& out) {
-  const Blocks blocks(in, how);
+AttentionBlocks blocked_attention(const AttentionHeads& in, const AttentionOptions& options) {
+  const Blocks blocks(in, options);
+  // As the rows of a linear layer's input lie, so that they are no copy.
+  const at::Tensor out =
+      at::empty({in.q.size(0), in.q.size(2), in.q.size(1), in.q.size(3)}, in.q.options())
+          .transpose(1, 2);
   const at::Tensor logsumexp =
       at::empty({in.q.size(0), in.q.size(1), in.q.size(2)}, in.q.options().dtype(blocks.dtype()));
   const at::Tensor buffer = blocks.buffer(in.q);
@@ -152,20 +159,20 @@ at::Tensor blocked_attention(const AttentionHeads& in, const BlockedAttention& h
       blocks.store_block(at::mm(scores, v.narrow(0, 0, keys)), y, begin, end);
     });
   });
-  return logsumexp;
+  return {{out}, {logsumexp}};
 }
 
 void blocked_attention_backward(const at::Tensor& dout, const AttentionHeads& in,
-                                const BlockedAttention& how, const at::Tensor& out,
-                                const at::Tensor& logsumexp, const AttentionHeads& grads) {
-  const Blocks blocks(in, how);
+                                const AttentionOptions& options, const AttentionBlocks& made,
+                                const AttentionHeads& grads) {
+  const Blocks blocks(in, options);
   const at::Tensor buffer = blocks.buffer(in.q), grad_buffer = blocks.buffer(in.q);
   blocks.for_groups([&](const Group& group) {
     const at::Tensor q = blocks.queries(in.q, group), dq = blocks.queries(grads.q, group);
-    const at::Tensor y = blocks.queries(out, group), dy = blocks.queries(dout, group);
+    const at::Tensor y = blocks.queries(made.outs[0], group), dy = blocks.queries(dout, group);
     const at::Tensor k = blocks.wide_keys(in.k, group), v = blocks.wide_keys(in.v, group);
     const at::Tensor dk = at::zeros_like(k), dv = at::zeros_like(v);
-    const at::Tensor sums = blocks.queries(logsumexp, group);
+    const at::Tensor sums = blocks.queries(made.logsumexps[0], group);
     blocks.for_blocks(group, [&](const auto& rows, int64_t begin, int64_t end, int64_t keys) {
       const at::Tensor queries = blocks.block(q, begin, end), dys = blocks.block(dy, begin, end);
       const at::Tensor read = k.narrow(0, 0, keys), values = v.narrow(0, 0, keys);

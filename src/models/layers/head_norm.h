@@ -2,7 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "models/layers/attention.h"
+#include "models/layers/attention_options.h"
 #include "parallel/tensor_parallel/linear.h"
 
 namespace tessera {

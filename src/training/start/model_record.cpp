@@ -4,26 +4,34 @@
 #include <fmt/ranges.h>
 
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "base/error.h"
-#include "models/dropout_keys.h"
 
 namespace tessera {
 namespace {
 
 // Keys in which a run may differ from the checkpoint that it starts from: how weights were drawn
 // does not matter once they are there, and dropout may change.
-bool may_differ(const std::string& key) {
-  return key == "initializer_range" || is_dropout_key(key);
+bool may_differ(const ModelKey& key) {
+  return key.role == KeyRole::kInitialSpread || key.role == KeyRole::kDropoutRate;
+}
+
+// Their names in a config.json.
+std::set<std::string> training_keys(AnyModel model) {
+  std::set<std::string> names;
+  for (const ModelKey& key : model->keys())
+    if (key.hf && may_differ(key)) names.insert(key.hf_name());
+  return names;
 }
 
 // The values, by name, of the keys that must agree.
 std::map<std::string, std::string> values_of(AnyModel model) {
   std::map<std::string, std::string> values = {{"type", model->type()}};
-  for (const Field& field : model->fields())
-    if (!may_differ(field.name)) values[field.name] = value_text(field.value);
+  for (const ModelKey& key : model->keys())
+    if (!may_differ(key)) values[key.name] = value_text(key.value);
   return values;
 }
 
@@ -50,17 +58,17 @@ nlohmann::json model_record(const nlohmann::json& start, const AnyModel& model, 
   if (!start.is_object() && !model.source().is_object()) return record;
   const nlohmann::json defaults = model->hf_defaults();
   record.update(defaults);
+  const std::set<std::string> of_training = training_keys(model);
   for (const nlohmann::json* there : {&start, &model.source()}) {
     if (!there->is_object()) continue;
     for (const auto& [key, value] : there->items()) {
-      const bool describes_training = may_differ(key) && record.contains(key);
+      const bool describes_training = of_training.contains(key);
       // If null stands for a number of the network, the record keeps the number.
       const bool left_open = value.is_null() && record.contains(key) && !defaults.contains(key);
       if (!describes_training && !left_open) record[key] = value;
     }
   }
-  const char* const kLength = "max_position_embeddings";
-  const auto length = record.find(kLength);
+  const auto length = record.find(model->hf_context_key());
   if (length != record.end() && (!length->is_number_integer() || *length < seq_len))
     *length = seq_len;
   return record;

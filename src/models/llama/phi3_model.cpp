@@ -2,27 +2,26 @@
 // files hold q, k, v and gate, up in one matrix each.
 #include <fmt/format.h>
 
-#include "base/fields/field_kinds.h"
-#include "models/decoder_model.h"
+#include "models/llama/decoder_model.h"
 #include "models/model_list.h"
 
 namespace tessera {
 namespace {
 
-class Phi3Model : public DecoderModel {
+class Phi3Model : public Cloned<Phi3Model, DecoderModel> {
  public:
-  std::unique_ptr<Model> clone() const override { return std::make_unique<Phi3Model>(*this); }
-  std::string type() const override { return "phi3"; }
-
-  std::vector<Field> fields() override {
-    std::vector<Field> fields = DecoderModel::fields();
-    // Its class in transformers knows longrope alone, which is not supported here.
-    std::erase_if(fields, [](const Field& field) {
-      return field.name.starts_with("rope_") && field.name != "rope_theta";
-    });
-    fields.push_back(sliding_window_field());
-    return fields;
-  }
+  Phi3Model()
+      : Cloned(
+            {.type = "phi3",
+             .architecture = "Phi3ForCausalLM",
+             .max_positions = 4096,
+             .rms_norm_eps = 1.0e-5,
+             .token_ids = {{"bos_token_id", 1}, {"eos_token_id", 32000}, {"pad_token_id", 32000}},
+             // Its class in transformers knows longrope alone, which is not supported here.
+             .rope_scaling = false,
+             .sliding_window = HfKey{.left_out = nullptr, .null = nullptr},
+             .hidden_dropout = HfKey{.name = "resid_pdrop", .left_out = 0.0},
+             .embedding_dropout = HfKey{.name = "embd_pdrop", .left_out = 0.0}}) {}
 
   HfTensors hf_tensors() const override {
     HfTensors names = DecoderModel::hf_tensors();
@@ -39,27 +38,17 @@ class Phi3Model : public DecoderModel {
   }
 
  private:
-  const char* architecture() const override { return "Phi3ForCausalLM"; }
-  int64_t default_max_positions() const override { return 4096; }
-  nlohmann::json default_token_ids() const override {
-    return {{"bos_token_id", 1}, {"eos_token_id", 32000}, {"pad_token_id", 32000}};
-  }
-  void read_own(const HfConfig& hf) override {
-    if (!hf.has("rms_norm_eps")) config.rms_norm_eps = 1.0e-5;
+  void read_hf_rest(const HfConfig& hf) override {
+    DecoderModel::read_hf_rest(hf);
     if (config.rope_scaling.type != RopeScalingType::kNone) {
       const char* const key = hf.has("rope_scaling") ? "rope_scaling" : "rope_parameters";
       hf.refuse(key, hf.json()[key],
                 "Phi-3 has rotary positions as they are, or longrope, which is not supported");
     }
-    config.sliding_window = hf.has("sliding_window") ? hf.size("sliding_window") : 0;
-    config.hidden_dropout = hf.rate_or("resid_pdrop", 0.0);
-    config.embedding_dropout = hf.rate_or("embd_pdrop", 0.0);
     hf.require("attention_bias", false);
   }
-  void write_own(nlohmann::json& json) const override {
-    json["sliding_window"] = sliding_window_json();
-    json["resid_pdrop"] = config.hidden_dropout;
-    json["embd_pdrop"] = config.embedding_dropout;
+  void write_hf_rest(int64_t seq_len, nlohmann::json& json) const override {
+    DecoderModel::write_hf_rest(seq_len, json);
     json["pad_token_id"] = nullptr;  // its class's default lies outside of small vocabularies
   }
 };

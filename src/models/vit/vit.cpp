@@ -1,11 +1,10 @@
-#include "models/vit.h"
+#include "models/vit/vit.h"
 
 #include <ATen/ATen.h>
 
-#include "models/layers/biased.h"
 #include "models/layers/dropout.h"
-#include "models/layers/layer_norm.h"
-#include "models/layers/masked_attention.h"
+#include "models/layers/layer_table.h"
+#include "models/pre_norm_block.h"
 #include "models/vocab_head.h"
 #include "parallel/tensor_parallel/first_tokens.h"
 
@@ -63,80 +62,51 @@ class PatchStage : public Stage {
   const TensorParallel tp_;
   const at::ScalarType activations_;
   const DropoutPlace dropout_;
-  const BiasedTable layers_;
+  const LayerTable layers_;
   Parameter& cls_token_;
   Parameter& positions_;
   Parameter& projection_;
   Parameter& projection_bias_;
 };
 
-class BlockStage : public Stage {
- public:
-  BlockStage(const VitConfig& c, int64_t index, const TensorParallel& tp,
-             const ModelOptions& options)
-      : Stage("block " + std::to_string(index), tp.size(), tp.rank()),
-        config_(c),
-        prefix_("vit.encoder.layer." + std::to_string(index) + "."),
-        tp_(tp),
-        selective_recompute_(options.selective_recompute),
-        probabilities_dropout_(c.attention_dropout, options.seed, prefix_ + "attention.attention"),
-        attention_dropout_(c.hidden_dropout, options.seed, prefix_ + "attention.output"),
-        output_dropout_(c.hidden_dropout, options.seed, prefix_ + "output"),
-        layers_(table_, prefix_, c.initializer_range, tp.sequence_parallel()),
-        layernorm_before_(layers_.norm("layernorm_before", c.hidden_size)),
-        qkv_(layers_.columns(
-            {"attention.attention.query", "attention.attention.key", "attention.attention.value"},
-            c.hidden_size, c.hidden_size, c.qkv_bias)),
-        attention_output_(layers_.rows("attention.output.dense", c.hidden_size, c.hidden_size)),
-        layernorm_after_(layers_.norm("layernorm_after", c.hidden_size)),
-        intermediate_(layers_.columns({"intermediate.dense"}, c.intermediate_size, c.hidden_size)),
-        output_(layers_.rows("output.dense", c.hidden_size, c.intermediate_size)) {}
-
-  TensorList forward(const TensorList& inputs, const MicroBatch& batch) override {
-    const double eps = config_.layer_norm_eps;
-    const auto before = layernorm_before_.values(), after = layernorm_after_.values();
-    const auto qkv = qkv_.values(), attention_output = attention_output_.values();
-    const auto intermediate = intermediate_.values(), output = output_.values();
-
-    const auto [x, y, make_y] = layer_norm(inputs[0], before.weight, before.bias, eps);
-    at::Tensor out = column_parallel_linear(y, qkv.weight, tp_, or_kept(make_y), qkv.bias);
-    const int64_t heads = config_.num_attention_heads / tp_.size();
-    out = self_attention(out, {batch.images.size(0), heads, config_.head_dim()}, {},
-                         {probabilities_dropout_, tp_.rank() * heads, batch.rows});
-    out = row_parallel_linear(out, attention_output.weight, tp_, {}, attention_output.bias);
-    out = dropout(out, attention_dropout_, batch.rows, tp_);
-    const auto [x2, y2, make_y2] = add_layer_norm(x, out, after.weight, after.bias, eps);
-    const at::Tensor up =
-        column_parallel_linear(y2, intermediate.weight, tp_, or_kept(make_y2), intermediate.bias);
-    out = row_parallel_linear(activate(up, config_.hidden_act), output.weight, tp_,
-                              or_kept(activation_recipe(up, config_.hidden_act)), output.bias);
-    return {dropout(out, output_dropout_, batch.rows, tp_) + x2};
-  }
-
- private:
-  Recipe or_kept(const Recipe& recipe) const { return selective_recompute_ ? recipe : Recipe(); }
-
-  const VitConfig config_;
-  const std::string prefix_;
-  const TensorParallel tp_;
-  const bool selective_recompute_;
-  const DropoutPlace probabilities_dropout_, attention_dropout_, output_dropout_;
-  const BiasedTable layers_;
-  const BiasedTable::Norm layernorm_before_;
-  const BiasedTable::Linear qkv_, attention_output_;
-  const BiasedTable::Norm layernorm_after_;
-  const BiasedTable::Linear intermediate_, output_;
-};
+BlockParts block_parts(const VitConfig& c) {
+  return {.names = {.attention_norm = "layernorm_before",
+                    .q = "attention.attention.query",
+                    .k = "attention.attention.key",
+                    .v = "attention.attention.value",
+                    .out = "attention.output.dense",
+                    .mlp_norm = "layernorm_after",
+                    .up = {"intermediate.dense"},
+                    .down = "output.dense",
+                    .attention_dropout = "attention.attention",
+                    .out_dropout = "attention.output",
+                    .down_dropout = "output"},
+          .width = c.hidden_size,
+          .heads = c.num_attention_heads,
+          .kv_heads = c.num_attention_heads,
+          .head_dim = c.head_dim(),
+          .inner = c.intermediate_size,
+          .layer_norm = true,
+          .norm_eps = c.layer_norm_eps,
+          .qkv_bias = c.qkv_bias,
+          .out_bias = true,
+          .mlp_bias = true,
+          .activation = c.hidden_act,
+          .causal = false,
+          .std = c.initializer_range,
+          .residual_std = c.initializer_range,
+          .attention_dropout = c.attention_dropout,
+          .hidden_dropout = c.hidden_dropout};
+}
 
 class ClassifierStage : public Stage {
  public:
   ClassifierStage(const VitConfig& c, const TensorParallel& tp)
       : Stage("head", tp.size(), tp.rank()),
-        config_(c),
         tokens_(tp),
         tp_(tp.with_all_tokens()),
         layers_(table_, "", c.initializer_range),
-        layernorm_(layers_.norm("vit.layernorm", c.hidden_size)),
+        layernorm_(layers_.norm("vit.layernorm", c.hidden_size, c.layer_norm_eps, /*bias=*/true)),
         classifier_(layers_.matrix("classifier.weight", {c.num_labels, c.hidden_size},
                                    Placement::uneven_shard(0))),
         classifier_bias_(
@@ -144,9 +114,7 @@ class ClassifierStage : public Stage {
 
   TensorList forward(const TensorList& inputs, const MicroBatch& batch) override {
     const at::Tensor x = first_tokens(inputs[0], batch.images.size(0), tokens_);
-    const auto norm = layernorm_.values();
-    const at::Tensor y = layer_norm(x, norm.weight, norm.bias, config_.layer_norm_eps).y;
-    return vocab_head_scores(y, classifier_, batch, tp_, weight_of(classifier_bias_));
+    return vocab_head_scores(layernorm_(x).y, classifier_, batch, tp_, weight_of(classifier_bias_));
   }
 
   int64_t logits_bytes(int64_t images) const override {
@@ -154,11 +122,10 @@ class ClassifierStage : public Stage {
   }
 
  private:
-  const VitConfig config_;
   const TensorParallel tokens_;  // between the blocks
   const TensorParallel tp_;      // from the class tokens on
-  const BiasedTable layers_;
-  const BiasedTable::Norm layernorm_;
+  const LayerTable layers_;
+  const Norm layernorm_;
   Parameter& classifier_;
   Parameter& classifier_bias_;
 };
@@ -170,8 +137,12 @@ std::vector<std::unique_ptr<Stage>> make_vit(const VitConfig& config, Mesh& mesh
   const TensorParallel tp(mesh, options.tensor_parallel);
   std::vector<std::unique_ptr<Stage>> stages;
   stages.push_back(std::make_unique<PatchStage>(config, tp, options));
-  for (int64_t i = 0; i < config.num_hidden_layers; ++i)
-    stages.push_back(std::make_unique<BlockStage>(config, i, tp, options));
+  const BlockParts block = block_parts(config);
+  for (int64_t i = 0; i < config.num_hidden_layers; ++i) {
+    const std::string number = std::to_string(i);
+    stages.push_back(make_pre_norm_block("block " + number, "vit.encoder.layer." + number + ".",
+                                         block, tp, options));
+  }
   stages.push_back(std::make_unique<ClassifierStage>(config, tp));
   return stages;
 }

@@ -1,21 +1,19 @@
 // Llama (Touvron et al. 2023; Grattafiori et al. 2024).
 #include "base/divisors.h"
-#include "models/decoder_model.h"
+#include "models/llama/decoder_model.h"
 #include "models/model_list.h"
 
 namespace tessera {
 namespace {
 
-class LlamaModel : public DecoderModel {
+class LlamaModel : public Cloned<LlamaModel, DecoderModel> {
  public:
-  std::unique_ptr<Model> clone() const override { return std::make_unique<LlamaModel>(*this); }
-  std::string type() const override { return "llama"; }
-
-  std::vector<Field> fields() override {
-    std::vector<Field> fields = DecoderModel::fields();
-    fields.push_back(attention_bias_field());
-    return fields;
-  }
+  LlamaModel()
+      : Cloned({.type = "llama",
+                .architecture = "LlamaForCausalLM",
+                .max_positions = 2048,
+                .token_ids = {{"bos_token_id", 1}, {"eos_token_id", 2}, {"pad_token_id", nullptr}},
+                .attention_bias = true}) {}
 
   void check(int64_t seq_len, RuleReport& report) const override {
     DecoderModel::check(seq_len, report);
@@ -29,16 +27,8 @@ class LlamaModel : public DecoderModel {
   }
 
  private:
-  const char* architecture() const override { return "LlamaForCausalLM"; }
-  int64_t default_max_positions() const override { return 2048; }
-  nlohmann::json default_token_ids() const override {
-    return {{"bos_token_id", 1}, {"eos_token_id", 2}, {"pad_token_id", nullptr}};
-  }
-  void read_own(const HfConfig& hf) override {
-    config.attention_bias = hf.flag_or("attention_bias", false);
-  }
-  void write_own(nlohmann::json& json) const override {
-    json["attention_bias"] = config.attention_bias;
+  void write_hf_rest(int64_t seq_len, nlohmann::json& json) const override {
+    DecoderModel::write_hf_rest(seq_len, json);
     json["mlp_bias"] = false;
   }
 };

@@ -30,19 +30,10 @@ struct Gpt2Config {
   int64_t inner() const { return n_inner ? n_inner : 4 * n_embd; }
 };
 
-// GPT-2 (Radford et al. 2019) as a chain of stages: embedding, n_layer blocks, head with loss.
-//
-// clang-format off
-//   tokens [B, S] -> x [B*S, H] = wte(tokens) + wpe(positions)
-//   block: x -> x + c_proj(attention(c_attn(ln_1(x))))
-//            -> x + c_proj(gelu(c_fc(ln_2(x))))
-//   head:  x -> sum over tokens of weight * cross_entropy(lm_head(ln_f(x)), target)
-// clang-format on
-//
-// Tensor parallelism T: c_attn (q, k, v: parameters of their own, one product) and c_fc by output
-// rows, both c_proj by input columns, embedding and head by vocabulary; norms and positions are
-// whole on every rank.
-std::vector<std::unique_ptr<Stage>> make_gpt2(const Gpt2Config& config, int64_t seq_len, Mesh& mesh,
+// GPT-2 (Radford et al. 2019) as a chain of stages (decoder.h): LayerNorm, learned positions,
+// biases everywhere, causal attention. Parameters carry Hugging Face's names, but for c_attn, which
+// is q, k and v in parameters of their own. `mesh` outlives the stages.
+std::vector<std::unique_ptr<Stage>> make_gpt2(const Gpt2Config& config, Mesh& mesh,
                                               const ModelOptions& options);
 
 }  // namespace tessera
