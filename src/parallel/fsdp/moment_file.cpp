@@ -56,8 +56,7 @@ MomentFile::MomentFile(const std::filesystem::path& folder, int64_t bytes)
     : folder_(folder.string()), bytes_(bucket_bytes(bytes)) {
   if (bytes <= 0)
     fail_user("moments",
-              "there are no moments to put in {}, since the optimizer keeps none; leave the folder "
-              "out",
+              "there are no moments to put in {}, since the optimizer keeps none; name no folder",
               folder_);
   file_ = open_unnamed(folder, name_);
   try {
@@ -69,7 +68,7 @@ MomentFile::MomentFile(const std::filesystem::path& folder, int64_t bytes)
       fail_user(
           "moments",
           "{} lies in memory (tmpfs), so moments there would take as much of it as without; name a "
-          "folder on a disk, or leave the folder out",
+          "folder on a disk, or none",
           folder_);
     const int64_t free = static_cast<int64_t>(system.f_bavail) * system.f_bsize;
     const int error = known && bytes_ > free ? ENOSPC : reserve(file_, bytes_);

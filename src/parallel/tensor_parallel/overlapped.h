@@ -18,7 +18,8 @@ namespace tessera {
 //   T-1           r + 1             T-1   sum of r        r            = the sum of its tokens
 //
 // Ring sums start at another rank for each chunk; halves travel in fp32 there, so that no hop
-// rounds.
+// rounds. On the CPU a send ends when its receiver has taken it, and until then it blocks whatever the
+// rank starts in the tp group after it; so every second rank receives before it sends.
 // clang-format on
 
 // [N, O] = (gather of `own` [n, I]) times w [I, O]. `whole`, unless it is null, becomes the
