@@ -16,10 +16,6 @@ struct Kind {
   bool operator==(const Kind&) const = default;
 };
 
-bool is_half(at::ScalarType dtype) {
-  return dtype == at::kBFloat16 || dtype == at::kHalf;
-}
-
 void check_pack(const ParameterPack& pack, const std::map<const Parameter*, int>& borrowers) {
   const Parameter& first = *pack.parts[0];
   for (const Parameter* part : pack.parts) {
@@ -67,7 +63,7 @@ BucketPlan plan_buckets(const std::vector<Stage*>& stages, const ShardingPolicy&
       check_pack(pack, borrowers);
       const Parameter& first = *pack.parts[0];
       const Kind kind{borrowers.contains(&first) ? &first : nullptr, first.spec.trainable,
-                      first.spec.keep_fp32 && is_half(policy.params)};
+                      first.spec.keep_fp32 && at::isReducedFloatingType(policy.params)};
       auto group = std::find_if(groups.begin(), groups.end(),
                                 [&](const auto& entry) { return entry.first == kind; });
       if (group == groups.end()) group = groups.insert(groups.end(), {kind, {}});

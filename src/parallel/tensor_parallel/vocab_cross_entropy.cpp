@@ -19,10 +19,6 @@ using torch::autograd::variable_list;
 constexpr int64_t kChunkBytes = int64_t{64} << 20;
 constexpr int64_t kChunkMultiple = 64;
 
-bool is_half(at::ScalarType dtype) {
-  return dtype == at::kBFloat16 || dtype == at::kHalf;
-}
-
 int64_t largest_part(int64_t vocab, const TensorParallel& tp) {
   return (vocab + tp.size() - 1) / tp.size();
 }
@@ -53,7 +49,7 @@ at::Tensor rows_loss(const at::Tensor& logits, int64_t vocab_start, const at::Te
 class WeightGradient {
  public:
   WeightGradient(const Weight& weight, bool several_chunks) : grad_(weight.grad) {
-    if (grad_.defined() && several_chunks && is_half(grad_.scalar_type()))
+    if (grad_.defined() && several_chunks && at::isReducedFloatingType(grad_.scalar_type()))
       sum_ = grad_.to(at::kFloat);
   }
 
@@ -135,7 +131,7 @@ int64_t loss_chunk_tokens(const LossSize& size, const TensorParallel& tp) {
   if (tokens == 0) {
     const int64_t bytes =
         largest_part(size.vocab, tp) * static_cast<int64_t>(c10::elementSize(size.dtype));
-    tokens = is_half(size.dtype)
+    tokens = at::isReducedFloatingType(size.dtype)
                  ? size.tokens
                  : std::max(kChunkBytes / bytes / kChunkMultiple, int64_t{1}) * kChunkMultiple;
   }
@@ -149,7 +145,7 @@ int64_t loss_buffer_bytes(const LossSize& size, const TensorParallel& tp) {
   const int64_t hidden_copies = tp.sequence_parallel() ? 2 : 0;
   const int64_t vocab = largest_part(size.vocab, tp);
   int64_t bytes = rows * (vocab + hidden_copies * size.hidden) * element;
-  if (size.trainable && is_half(size.dtype) && rows < size.tokens)
+  if (size.trainable && at::isReducedFloatingType(size.dtype) && rows < size.tokens)
     bytes += (vocab * size.hidden + rows * (vocab + size.hidden)) * 4;
   return bytes;
 }

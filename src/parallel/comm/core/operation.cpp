@@ -28,10 +28,6 @@ bool known(at::ScalarType dtype) {
          dtype == at::kHalf || dtype == at::kLong || dtype == at::kInt || dtype == at::kByte;
 }
 
-bool is_half(at::ScalarType dtype) {
-  return dtype == at::kBFloat16 || dtype == at::kHalf;
-}
-
 void check_tensor(const Communicator& group, const char* what, const char* argument,
                   const at::Tensor& tensor) {
   if (!tensor.defined())
@@ -177,7 +173,7 @@ Operation reduce_scatter_operation(const Communicator& group, at::Tensor out, at
   check_tensor(group, kWhat, "out", out);
   check_tensor(group, kWhat, "in", in);
   check_same_device(group, kWhat, out, in);
-  if (!(is_half(in.scalar_type()) && out.scalar_type() == at::kFloat))
+  if (!(at::isReducedFloatingType(in.scalar_type()) && out.scalar_type() == at::kFloat))
     check_same_dtype(group, kWhat, out, in);
   check_slices(group, kWhat, "in", in.numel(), "out", out.numel());
   const int64_t count = out.numel();
