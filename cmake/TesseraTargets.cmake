@@ -1,10 +1,12 @@
-# tessera_library(NAME [FLOORS ...] [LINK ...] [TORCH] [COLD]) : a static library of every .cpp in the current folder and
-#   in those of its folders that FLOORS names. Names choose between twins: cuda_*.cpp, nccl_*.cpp and *.cu are built with
-#   TESSERA_CUDA, no_*.cpp without. COLD: what it does takes no time in a run, so it is compiled fast rather than well
-#   (-O1 takes a third less time than -O3); so are tests.
-# tessera_test(NAME LIBS ... [RANKS n ...] [QUICK] [NUMERIC]) : a GoogleTest binary from NAME.cpp. QUICK: it takes seconds
-#   and no MPI. NUMERIC: it compares numbers whose last bits depend on the processor (tests/run.sh --numeric). Without RANKS it runs as one process (threads stand for ranks). With RANKS it runs under mpirun
-#   once for each count, and its main is tests/support/mpi_main.cpp.
+# tessera_library(NAME [FLOORS ...] [LINK ...] [TORCH] [COLD]) : a static library of every .cpp in the current folder
+#   and in those of its folders that FLOORS names, in any order. Names choose between twins: cuda_*.cpp, nccl_*.cpp and
+#   *.cu are built with TESSERA_CUDA, no_*.cpp without. TORCH: it includes headers of LibTorch. COLD: what it does takes
+#   no time in a run, so it is compiled fast rather than well (-O1 takes a third less time than -O3); so are tests.
+# tessera_test(NAME LIBS target ... [RANKS n ...] [ARGS argument ...] [TORCH] [QUICK] [NUMERIC]) : a GoogleTest binary
+#   from NAME.cpp, linked with LIBS and run with ARGS. TORCH: it includes headers of LibTorch. QUICK: it takes seconds
+#   and no MPI. NUMERIC: it compares numbers whose last bits depend on the processor (tests/run.sh --numeric). Without
+#   RANKS it runs as one process (threads stand for ranks). With RANKS it runs under mpirun once for each count, and its
+#   main is tests/support/mpi_main.cpp.
 
 add_library(tessera_warnings INTERFACE)
 target_compile_options(tessera_warnings INTERFACE $<$<COMPILE_LANGUAGE:CXX>:

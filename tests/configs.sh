@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs the small configurations that train something real, each on four processes, and checks what they reach: ViT on
-# scikit-learn's digits (test accuracy), the encoder-decoder on reversing sequences (exact match), and two steps of
+# scikit-learn's digits (test accuracy), the encoder-decoder on reversing sequences (exact match), and three steps of
 # GPT-2 124M on short samples (the loss falls). Needs the peers' Python (launch/setup.sh --peers), a build, and the
 # data of launch/quickstart.sh.
 set -euo pipefail

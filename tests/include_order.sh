@@ -2,11 +2,12 @@
 # Checks the order of the folders of src/ (docs/architecture.md): a file may include its own folder and
 # those to the right of it, nothing to the left and nothing beside it.
 #
-#   main -> cli -> training -> planner -> config -> { models, optim, data } -> checkpoint -> parallel ->
+#   main -> cli -> training -> config -> { models, optim, data } -> checkpoint -> parallel ->
 #   { kernels, safetensors } -> base
 #
 # The folders inside one of them are floors, and have an order too (BEGIN below): a file may include its own floor and
-# those named before it.
+# those named before it. Floors that a + joins lie beside each other and do not include each other. Files that lie in
+# none of these floors may include all of them, and be included by all.
 #
 #   tests/include_order.sh [SRC]
 set -euo pipefail
@@ -15,21 +16,25 @@ src=${1:-$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)/src}
 find "$src" \( -name '*.h' -o -name '*.cpp' -o -name '*.cu' \) -print0 | sort -z |
   xargs -0 awk -v src="$src/" '
     BEGIN {
-      split("main cli training planner config models,optim,data checkpoint parallel kernels,safetensors base", levels, " ")
+      split("main cli training config models,optim,data checkpoint parallel kernels,safetensors base", levels, " ")
       for (level in levels) {
         n = split(levels[level], folders, ",")
         for (i = 1; i <= n; ++i) rank[folders[i]] = level + 0
       }
       n = split("base:text,process,files,fields checkpoint:format,store,huggingface config:yaml,keys,rules " \
+                "models:layers,llama+gpt2+vit+transformer " \
                 "parallel:device,comm,tensor_parallel,fsdp,executor parallel/comm:core,shm,mpi,nccl " \
                 "training:output,engine,loop,start", houses, " ")
       for (i = 1; i <= n; ++i) {
         split(houses[i], house, ":")
         m = split(house[2], floors, ",")
-        for (j = 1; j <= m; ++j) floor[house[1] "/" floors[j]] = j
+        for (j = 1; j <= m; ++j) {
+          k = split(floors[j], beside, "+")
+          for (; k >= 1; --k) floor[house[1] "/" beside[k]] = j
+        }
       }
     }
-    # Reports an include of a later floor, in any house that both paths lie in.
+    # Reports an include of a later floor or of one beside it, in any house that both paths lie in.
     function check_floors(from, to,    parts, n, i, house, a, b) {
       n = split(to, parts, "/")
       house = ""
@@ -39,8 +44,9 @@ find "$src" \( -name '*.h' -o -name '*.cpp' -o -name '*.cu' \) -print0 | sort -z
         a = substr(from, length(house) + 2)
         a = house "/" substr(a, 1, index(a, "/") - 1)
         b = house "/" parts[i + 1]
-        if (a in floor && b in floor && floor[b] > floor[a]) {
-          print from ":" FNR ": " a " must not include \"" to "\": " b " is a later floor"; ++wrong
+        if (a in floor && b in floor && a != b && floor[b] >= floor[a]) {
+          print from ":" FNR ": " a " must not include \"" to "\": " b " is " \
+                (floor[b] > floor[a] ? "a later floor" : "a floor beside it"); ++wrong
         }
       }
     }

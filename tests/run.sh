@@ -46,7 +46,8 @@ scripts_clean() {
 include_order() {
   tests/include_order.sh || return 1
   local forged folder include
-  for include in base:training/train.h training/output:training/loop/trainer.h; do
+  for include in base:training/train.h training/output:training/loop/trainer.h models/layers:models/vit/vit.h \
+    models/vit:models/llama/llama.h; do
     forged=$(mktemp -d)
     folder=$forged/${include%%:*}
     mkdir -p "$folder"

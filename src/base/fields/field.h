@@ -10,8 +10,8 @@
 #include <vector>
 
 // How a key of the configuration is declared: its name, the member that it fills, and the rules of
-// its value. The declarations themselves are config/keys/fields.cpp's and, for its keys, each
-// model's.
+// its value. The declarations themselves are in config/keys/*_fields.cpp and, for its keys, in each
+// model.
 
 namespace tessera {
 
