@@ -6,8 +6,8 @@
 
 #include "config/load.h"
 #include "config/rules/check.h"
-#include "config/rules/resolve_mesh.h"
 #include "config/rules/check_device.h"
+#include "config/rules/resolve_mesh.h"
 #include "config_text.h"
 #include "parallel/device/cuda_support.h"
 #include "support/folders.h"

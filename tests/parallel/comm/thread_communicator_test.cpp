@@ -126,15 +126,15 @@ TEST(ThreadFailures, FileWorkHasALimitOfItsOwn) {
   run_thread_ranks(
       3, [](Communicator& world) { late_case(*make_checked(world.split(0, world.rank(), "tp"))); },
       {.timeout = std::chrono::milliseconds(300)});
-  run_thread_ranks(
-      2,
-      [](Communicator& world) {
-        if (world.rank() == 1) return;
-        const FileWork file_work(world);
-        expect_contains(error_of([&] { world.barrier().block(); }),
-                        "timed out after 200 ms (the limit of file work): rank 1 did not come");
-      },
-      {.file_timeout = std::chrono::milliseconds(200)});
+  run_thread_ranks(2,
+                   [](Communicator& world) {
+                     if (world.rank() == 1) return;
+                     const FileWork file_work(world);
+                     expect_contains(
+                         error_of([&] { world.barrier().block(); }),
+                         "timed out after 200 ms (the limit of file work): rank 1 did not come");
+                   },
+                   {.file_timeout = std::chrono::milliseconds(200)});
 }
 
 // A process of two ranks that is stopped for longer than the limit and goes on.

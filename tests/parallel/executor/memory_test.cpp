@@ -12,8 +12,8 @@
 
 #include "base/process/process_memory.h"
 #include "parallel/executor/memory_model.h"
-#include "parallel/executor/step_executor.h"
 #include "parallel/executor/module_stage.h"
+#include "parallel/executor/step_executor.h"
 #include "support/mpi_test.h"
 
 namespace tessera {
