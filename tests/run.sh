@@ -96,10 +96,10 @@ title "Build"
 build all
 
 title "Tests"
-# Tests of several ranks use up to four processes each, so few run side by side.
+# Tests of several ranks use up to four processes each, but wait half of their time.
 log=$(mktemp)
-jobs=$(($(nproc) / 4))
-ctest --test-dir build/release --output-on-failure --no-tests=error -j $((jobs > 0 ? jobs : 1)) "${select[@]}" |
+jobs=$(($(nproc) / 2))
+ctest --test-dir build/release --output-on-failure --no-tests=error -j $((jobs > 2 ? jobs : 2)) "${select[@]}" |
   tee "$log" || true
 ctest_results build/release "$log"
 rm -f "$log"
