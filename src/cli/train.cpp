@@ -9,6 +9,7 @@
 #include "cli/config_arguments.h"
 #include "cli/launch_environment.h"
 #include "cli/report_failure.h"
+#include "config/keys/with_keys.h"
 #include "config/rules/check_device.h"
 #include "parallel/comm/core/checked_communicator.h"
 #include "parallel/comm/core/self_communicator.h"
@@ -59,9 +60,11 @@ int run_train(const ConfigArguments& arguments) {
   MpiRuntime runtime(nullptr, nullptr);
   int rank = 0;
   try {
-    std::unique_ptr<Communicator> world = make_mpi_world(runtime, options);
-    rank = world->rank();
-    return train_on(config, on_device(config, std::move(world), runtime.node_place()));
+    return with_keys<SharedMemoryFull>("communication.shared_memory: false", [&] {
+      std::unique_ptr<Communicator> world = make_mpi_world(runtime, options);
+      rank = world->rank();
+      return train_on(config, on_device(config, std::move(world), runtime.node_place()));
+    });
   } catch (const std::exception& error) {
     // Peers may be waiting for this rank in a collective: end the job, do not unwind into MPI.
     runtime.abort(report_failure(error, rank));

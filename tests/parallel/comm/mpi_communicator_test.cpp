@@ -124,7 +124,7 @@ TEST_P(MpiRanks, SharedMemoryMustFit) {
   expect_contains(error, "world: ");
   expect_contains(error, "bytes of shared memory are needed");
   expect_contains(error, "/dev/shm has only");
-  expect_contains(error, "communication.shared_memory: false");
+  expect_contains(error, "or let ranks exchange messages");
 }
 
 INSTANTIATE_TEST_SUITE_P(Paths, MpiRanks, ::testing::ValuesIn(kPaths),

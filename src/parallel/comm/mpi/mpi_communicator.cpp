@@ -61,10 +61,10 @@ int64_t free_shared_memory() {
 }
 
 [[noreturn]] void refuse_window(const std::string& name, int64_t wanted, int64_t there) {
-  fail("comm",
-       "{}: {} bytes of shared memory are needed on this node, but {} has only {} bytes free; "
-       "enlarge it (docker run --shm-size=1g) or set communication.shared_memory: false",
-       name, wanted, kSharedFolder, there);
+  throw SharedMemoryFull(fmt::format(
+      "[comm] {}: {} bytes of shared memory are needed on this node, but {} has only {} "
+      "bytes free; enlarge it (docker run --shm-size=1g) or let ranks exchange messages",
+      name, wanted, kSharedFolder, there));
 }
 
 // Collective over a communicator of one node: an Error on all ranks if the `bytes` of all of them

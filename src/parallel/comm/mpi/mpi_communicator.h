@@ -3,6 +3,7 @@
 #include <chrono>
 #include <memory>
 
+#include "base/error.h"
 #include "parallel/comm/core/communicator.h"
 
 namespace tessera {
@@ -48,12 +49,18 @@ struct MpiOptions {
   std::chrono::milliseconds timeout{600000};
   std::chrono::milliseconds file_timeout{3600000};
   // Ranks of one node exchange CPU tensors through a shared-memory window (see shm_transport.h).
-  // Error if /dev/shm cannot hold the windows.
+  // SharedMemoryFull if /dev/shm cannot hold the windows.
   bool shared_memory = true;
   // Bytes of the window per rank and communicator; larger tensors go through it in chunks.
   int64_t window_bytes = int64_t{1} << 20;
   // MPI messages are split into pieces of at most this many bytes: MPI counts are int.
   int64_t message_bytes = int64_t{1} << 30;
+};
+
+// The windows of a node's ranks do not fit into its shared memory.
+class SharedMemoryFull : public Error {
+ public:
+  using Error::Error;
 };
 
 // All ranks of MPI_COMM_WORLD. The runtime outlives it and everything split from it.
