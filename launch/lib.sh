@@ -36,10 +36,14 @@ step() {
   rm -f "$log"
 }
 
+# The processors that this process may use. nproc alone would take OMP_NUM_THREADS for their number, which says how many
+# threads a rank has and nothing of how many compilers or tests may run.
+cores() { env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc; }
+
 # Compilers that may run side by side: one a core, but each may need 1.5 GB.
 build_jobs() {
   local cores memory_mib jobs
-  cores=$(nproc)
+  cores=$(cores)
   memory_mib=$(awk '/^MemAvailable/ {print int($2 / 1024)}' /proc/meminfo)
   jobs=$((memory_mib / 1500))
   ((jobs < cores)) || jobs=$cores

@@ -98,7 +98,7 @@ build all
 title "Tests"
 # Tests of several ranks use up to four processes each, but wait half of their time.
 log=$(mktemp)
-jobs=$(($(nproc) / 2))
+jobs=$(($(cores) / 2))
 ctest --test-dir build/release --output-on-failure --no-tests=error -j $((jobs > 2 ? jobs : 2)) "${select[@]}" |
   tee "$log" || true
 ctest_results build/release "$log"

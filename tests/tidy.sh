@@ -17,4 +17,4 @@ trap 'rm -r "$database"' EXIT
 sed -e 's/-fpch-preprocess//g; s/-Winvalid-pch//g; s/-include [^ ]*cmake_pch.hxx//g' \
   "$build/compile_commands.json" >"$database/compile_commands.json"
 find src/base src/config src/data src/cli -name '*.cpp' -print0 |
-  xargs -0 -n 1 -P "$(nproc)" "$tidy" -p "$database" --quiet --extra-arg=-Wno-unknown-warning-option
+  xargs -0 -n 1 -P "$(cores)" "$tidy" -p "$database" --quiet --extra-arg=-Wno-unknown-warning-option

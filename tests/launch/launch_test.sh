@@ -183,5 +183,11 @@ printf '#!/usr/bin/env bash\nexit 138\n' >"$work/srun"
 run "$batch" c.yaml
 expect_code "batch, 138 unasked" 138
 
+# How many compilers run side by side has nothing to do with the threads of a rank.
+run bash -c "source '$root/launch/lib.sh'; cores"
+available=$output
+run env OMP_NUM_THREADS=$((available + 3)) bash -c "source '$root/launch/lib.sh'; cores"
+[[ $output == "$available" ]] || fail "cores: $output with OMP_NUM_THREADS set, $available without"
+
 ((failures == 0)) || exit 1
 echo "launch scripts: all as expected"
