@@ -81,6 +81,11 @@ TEST(MemoryAdvice, OffloadIsTheLastResortAndOnlyWhatIsAllowed) {
   now.policy.reduce_per_micro_batch = false;
   for (const MemoryAdvice& advice : advise_memory(now, int64_t{1} << 40, 0).fitting)
     EXPECT_NE(advice.settings, Settings{"memory.offload: all"});
+  MemoryCase on_cpu = now;
+  on_cpu.can_offload = false;
+  for (const MemoryAdvice& advice : advise_memory(on_cpu, engine(offloaded), 0).fitting)
+    for (const std::string& setting : advice.settings)
+      EXPECT_EQ(setting.find("memory.offload"), std::string::npos) << setting;
 }
 
 TEST(MemoryAdvice, WhereNoneFitsItSaysWhatComesClosest) {

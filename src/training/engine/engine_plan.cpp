@@ -43,7 +43,8 @@ EnginePlan plan_engine(const Config& config, Mesh& mesh, int64_t seq_len) {
                  policy,
                  executor,
                  config.training.micro_batch_size,
-                 config.memory.recompute == Recompute::kSelective};
+                 config.memory.recompute == Recompute::kSelective,
+                 config.device != "cpu"};
   plan.micro_batch_tokens = config.training.micro_batch_size * config.data.targets_per_sample();
   return plan;
 }

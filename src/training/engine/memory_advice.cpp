@@ -57,6 +57,7 @@ std::optional<Change> more_shards(const MemoryCase& now) {
 
 std::optional<Change> offload(const MemoryCase& now, bool all, int cost) {
   const ShardingPolicy& policy = now.policy;
+  if (!now.can_offload) return std::nullopt;
   if (all ? policy.offload_gradients || policy.keeps_full_gradients() : policy.offload_optimizer)
     return std::nullopt;
   Change change{fmt::format("memory.offload: {}", all ? "all" : "optimizer"), cost, now};

@@ -16,6 +16,7 @@ struct MemoryCase {
   ExecutorOptions options;
   int64_t micro_batch_size = 1;
   bool selective_recompute = false;
+  bool can_offload = true;  // false on a CPU, whose memory is the host's already
 };
 
 struct MemoryAdvice {
