@@ -112,6 +112,7 @@ TEST(Forecast, WhatDoesNotFitNamesTheCheapestThatWould) {
   model.num_hidden_layers = 40;
   model.num_attention_heads = model.num_key_value_heads = 40;
   model.vocab_size = 32000;
+  config.device = "cuda";
   config.parallel.zero = 0;
   config.precision.params = ParamsDtype::kBf16;
   constexpr int64_t kCard = 80'000'000'000;
