@@ -2,40 +2,51 @@
 
 #include <utility>
 
+#include "parallel/comm/core/abort_state.h"
 #include "parallel/comm/core/operation.h"
 
 namespace tessera {
+namespace {
+
+// The one place where an operation gets its limit of waiting: that of whoever starts it. Decorators
+// and queues, whose threads hand it on later, take it as it is.
+Work start_now(Communicator& group, Operation op) {
+  op.file_work = group.abort_state()->in_file_work();
+  return group.start(std::move(op));
+}
+
+}  // namespace
 
 Work Communicator::all_gather(at::Tensor out, at::Tensor in) {
-  return start(all_gather_operation(*this, std::move(out), std::move(in)));
+  return start_now(*this, all_gather_operation(*this, std::move(out), std::move(in)));
 }
 
 Work Communicator::reduce_scatter(at::Tensor out, at::Tensor in) {
-  return start(reduce_scatter_operation(*this, std::move(out), std::move(in)));
+  return start_now(*this, reduce_scatter_operation(*this, std::move(out), std::move(in)));
 }
 
 Work Communicator::all_reduce(at::Tensor tensor, ReduceOp op) {
-  return start(all_reduce_operation(*this, std::move(tensor), op));
+  return start_now(*this, all_reduce_operation(*this, std::move(tensor), op));
 }
 
 Work Communicator::broadcast(at::Tensor tensor, int root) {
-  return start(broadcast_operation(*this, std::move(tensor), root));
+  return start_now(*this, broadcast_operation(*this, std::move(tensor), root));
 }
 
 Work Communicator::all_to_all(at::Tensor out, at::Tensor in) {
-  return start(all_to_all_operation(*this, std::move(out), std::move(in)));
+  return start_now(*this, all_to_all_operation(*this, std::move(out), std::move(in)));
 }
 
 Work Communicator::send(at::Tensor tensor, int destination) {
-  return start(send_operation(*this, std::move(tensor), destination));
+  return start_now(*this, send_operation(*this, std::move(tensor), destination));
 }
 
 Work Communicator::recv(at::Tensor tensor, int source) {
-  return start(recv_operation(*this, std::move(tensor), source));
+  return start_now(*this, recv_operation(*this, std::move(tensor), source));
 }
 
 Work Communicator::barrier() {
-  return start(Operation{});
+  return start_now(*this, Operation{});
 }
 
 }  // namespace tessera

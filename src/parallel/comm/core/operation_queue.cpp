@@ -49,7 +49,6 @@ Work OperationQueue::submit(Operation op) {
     if (!worker_.joinable())
       worker_ = start_thread("communication", [self = shared_from_this()] { self->work(); });
     task->operation.sequence = next_sequence_++;
-    task->operation.file_work = task->operation.file_work || abort_->in_file_work();
     tasks_.push_back(task);
   }
   submitted_.notify_one();

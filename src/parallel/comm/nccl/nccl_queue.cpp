@@ -100,7 +100,6 @@ Watch NcclQueue::watch_of(const Operation& op) const {
 
 Work NcclQueue::submit(Operation op) {
   op.sequence = next_sequence_++;
-  op.file_work = op.file_work || abort_->in_file_work();
   check_usable(watch_of(op));
   release_finished();
   std::shared_ptr<Task> oldest;
