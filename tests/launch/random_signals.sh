@@ -16,6 +16,7 @@ RANDOM=$seed
 run_in_background() {
   local command=("$tessera" train "$work/config.yaml")
   touch "$work/started"
+  : >"$work/output"  # here already: the moments look into it before the job may have begun
   [[ $1 == one ]] || command=("$root/launch/run_local.sh" "$work/config.yaml" -n 2)
   setsid env --default-signal=INT "${command[@]}" --set "run.dir=$work/$1" >"$work/output" 2>&1 </dev/null &
   job=$!
@@ -23,6 +24,7 @@ run_in_background() {
 # pause MS
 pause() { sleep "$(printf '%d.%03d' $(($1 / 1000)) $(($1 % 1000)))"; }
 gone() { ! kill -0 "$job" 2>/dev/null; }
+speaking() { gone || [[ -s $work/output ]]; }
 reached() { gone || [[ $(last_line_step "$1") -ge $2 ]]; }
 saving() { gone || compgen -G "$1/checkpoints/*.partial" >/dev/null; }
 owed() { gone || [[ $1/owed-validation.json -nt $work/started ]]; }  # of this start, not one that it makes up
@@ -59,6 +61,8 @@ for ((trial = 1; trial <= trials; trial++)); do
   name="trial $trial of seed $seed: $first${second:+ and after $gap ms $second} in $moment, $how"
   before=$(saved_step "$run")
   run_in_background $how
+  # What an earlier start has left may look like the moment: only a start that speaks has left its start-up behind.
+  [[ $moment == start ]] || until_true 60 speaking
   case $moment in
     start) pause $((RANDOM % most_start)) ;;
     step) until_true 60 reached "$run" $((before + 1 + RANDOM % every)); pause $((RANDOM % 10)) ;;
