@@ -25,14 +25,15 @@ struct TensorInfo {
   bool operator==(const TensorInfo&) const = default;
 };
 
-// A rank's part of one state of one tensor, in host memory: where it lies in the global tensor, and
-// the bytes. When saving, data is read; when loading, it is filled. Elements are contiguous.
+// A rank's part of one state of one tensor: where it lies in the global tensor, and the bytes. When
+// saving, data is read; when loading, it is filled. Elements are contiguous.
 struct Piece {
   std::string tensor;
   std::string state;
   BoxSlice slice;
   Dtype dtype = Dtype::kF32;
   std::byte* data = nullptr;  // slice.numel() elements
+  bool on_device = false;     // data is memory of the rank's device, not of the host; only saving
   // The piece is held alike by `replicas` ranks (0 <= replica < replicas): each writes an equal
   // part.
   int replica = 0;
