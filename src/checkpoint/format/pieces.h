@@ -33,11 +33,11 @@ struct Piece {
   BoxSlice slice;
   Dtype dtype = Dtype::kF32;
   std::byte* data = nullptr;  // slice.numel() elements
-  bool on_device = false;     // data is memory of the rank's device, not of the host; only saving
   // The piece is held alike by `replicas` ranks (0 <= replica < replicas): each writes an equal
   // part.
   int replica = 0;
   int replicas = 1;
+  bool on_device = false;  // data is memory of the rank's device, not of the host; only in a save
 };
 
 }  // namespace tessera
