@@ -21,6 +21,7 @@
 #include "base/error.h"
 #include "base/files/files.h"
 #include "base/files/free_space.h"
+#include "base/files/late_file.h"
 #include "base/text/quantities.h"
 #include "base/xxh3.h"
 #include "checkpoint/store/run_folder.h"
@@ -179,13 +180,13 @@ void StepSave::commit(const std::vector<std::string>& written) {
   }
   for (const ManifestFile& listed : manifest.files) {
     const std::filesystem::path path = partial_ / listed.name;
-    std::error_code error;
-    const auto size = std::filesystem::file_size(path, error);
-    if (error || static_cast<int64_t>(size) != listed.size)
-      fail("checkpoint",
-           "rank 0 does not see {} with the {} bytes that were written; run.dir must be on a file "
-           "system that all nodes share",
-           path.string(), listed.size);
+    if (!wait_until_visible(path, listed.size))
+      fail(
+          "checkpoint",
+          "rank 0 does not see {} with the {} bytes that were written, after {} s; run.dir must be "
+          "on a file system that all nodes share",
+          path.string(), listed.size,
+          std::chrono::duration_cast<std::chrono::seconds>(kLateFileLimit).count());
   }
   work_.before_commit();
   write_manifest(partial_, manifest);
