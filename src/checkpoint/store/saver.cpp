@@ -16,16 +16,26 @@ using Clock = std::chrono::steady_clock;
 
 CheckpointSaver::CheckpointSaver(CheckpointManager& manager, std::unique_ptr<Communicator> group,
                                  Staging staging)
-    : manager_(manager), group_(std::move(group)), staging_(std::move(staging)) {
+    : manager_(manager),
+      group_(std::move(group)),
+      staging_(std::move(staging)),
+      exceptions_at_birth_(std::uncaught_exceptions()) {
   if (staging_.beside) thread_ = start_thread("saving checkpoints", [this] { run_tasks(); });
 }
 
 CheckpointSaver::~CheckpointSaver() {
+  constexpr std::chrono::minutes kPatience{2};
   {
-    const std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
     closing_ = true;
+    changed_.notify_all();
+    const auto done = [&] { return !busy_ && tasks_.empty(); };
+    if (std::uncaught_exceptions() > exceptions_at_birth_ &&
+        !changed_.wait_for(lock, kPatience, done))
+      group_->abort(fmt::format(
+          "rank {} left training because of an error, and the save that was under way did not end",
+          group_->rank()));
   }
-  changed_.notify_all();
   if (thread_.joinable()) thread_.join();
 }
 

@@ -53,7 +53,8 @@ class CheckpointSaver {
   // manager's, and nobody else uses it.
   CheckpointSaver(CheckpointManager& manager, std::unique_ptr<Communicator> group, Staging staging);
   // Waits for what is under way: a save that all ranks still work on is completed, even if the
-  // caller leaves because of an error. If the world is aborted, it is given up.
+  // caller leaves because of an error. It is given up if the world is aborted, and in the case of
+  // an error if it takes more than two minutes: it may wait for a rank that is gone.
   ~CheckpointSaver();
   CheckpointSaver(const CheckpointSaver&) = delete;
   CheckpointSaver& operator=(const CheckpointSaver&) = delete;
@@ -84,6 +85,7 @@ class CheckpointSaver {
   CheckpointManager& manager_;
   std::unique_ptr<Communicator> group_;
   const Staging staging_;
+  const int exceptions_at_birth_;
   std::vector<OwnPart> parts_;  // of the save under way
 
   mutable std::mutex mutex_;  // guards all below
