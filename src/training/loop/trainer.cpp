@@ -317,10 +317,10 @@ void Trainer::save() {
                       parts_.reporter.sync();
                       parts_.owed.note(step);
                     });
-  stall_ = seconds_since(start);
   parts_.engine.release_moments();
-  const bool leaving = stop_ || times_.is_last(step) || times_.stops(step);
-  if (leaving || !parts_.config.checkpoint.async) settle_saves();
+  if (stop_ || times_.is_last(step) || times_.stops(step)) parts_.saver.wait();
+  stall_ = seconds_since(start);
+  if (!parts_.config.checkpoint.async) settle_saves();
   // A request to stop that came during the save is met by this save: no further step is needed.
   const FileWork file_work;
   stop_ = stop_ || stop_agreed(world_, parts_.stop_signal);
