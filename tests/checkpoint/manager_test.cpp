@@ -190,6 +190,8 @@ TEST_F(Managers, ABrokenNewestIsNamedMovedAndSteppedOver) {
          spit(step / "manifest.json", text.substr(0, text.size() / 2));
        }},
       {"rank-00001.safetensors is missing", [&](const fs::path& step) { fs::remove(file(step)); }},
+      {"pieces.safetensors is missing",
+       [&](const fs::path& step) { fs::remove(step / kPieceIndexName); }},
       {"the manifest says",
        [&](const fs::path& step) { fs::resize_file(file(step), fs::file_size(file(step)) / 2); }},
       {"the checksum is",
@@ -234,9 +236,9 @@ TEST_F(Managers, OnlyBrokenOnesAreAnErrorAndStayOne) {
 TEST_F(Managers, ANewerFormatIsNotDamage) {
   save(10);
   const fs::path step = save(20);
-  replace_in_file(step / "manifest.json", "\"version\": 2", "\"version\": 3");
+  replace_in_file(step / "manifest.json", "\"version\": 3", "\"version\": 4");
   for (const int ranks : {1, 3}) {
-    EXPECT_TRUE(contains(user_error([&] { find(ranks); }), "format version 3"));
+    EXPECT_TRUE(contains(user_error([&] { find(ranks); }), "format version 4"));
     EXPECT_EQ(listing(), (std::set<std::string>{"latest", "step-00000010", "step-00000020"}));
     EXPECT_EQ(warnings_, "");
   }
@@ -361,10 +363,10 @@ TEST_F(Managers, AnUnfinishedFirstSaveIsNoCheckpoint) {
 // one, the new one from the commit on, and the next save cleans up.
 TEST_F(Managers, KilledAtEveryPointOfASave) {
   const std::vector<std::string> points = {
-      "begin",           "partial made",     "file begun",     "piece written", "file written",
-      "all agreed",      "manifest written", "folder synced",  "renamed",       "committed",
-      "latest replaced", "old one renamed",  "old one removed"};
-  const size_t commit = 8;  // "renamed"
+      "begin",      "partial made",    "file begun",       "piece written",  "file written",
+      "all agreed", "index written",   "manifest written", "folder synced",  "renamed",
+      "committed",  "latest replaced", "old one renamed",  "old one removed"};
+  const size_t commit = 9;  // "renamed"
   for (size_t i = 0; i < points.size(); ++i) {
     SCOPED_TRACE(points[i]);
     fs::remove_all(dir_);

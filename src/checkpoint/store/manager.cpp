@@ -5,7 +5,8 @@
 //
 //   rank 0      | removes what killed saves left, as far as it goes; makes step-N.partial/ (agree)
 //   all ranks   | write rank-RRRRR.safetensors into it, fsync                     (agree)
-//   rank 0      | manifest.json (its presence says that all files are whole), fsync of the folder,
+//   rank 0      | pieces.safetensors, the index of all files' pieces, fsync
+//               | manifest.json (its presence says that all files are whole), fsync of the folder,
 //               | rename to step-N: this is the commit; fsync of the parent
 //               | `latest` (advisory)                                             (agree)
 //   later, in a call of its own: rank 0 retires the oldest beyond `keep`            (agree)
@@ -23,7 +24,7 @@
 #include "base/files/files.h"
 #include "base/files/try_folder.h"
 #include "checkpoint/format/rank_file.h"
-#include "checkpoint/store/reader.h"
+#include "checkpoint/store/open_on_ranks.h"
 #include "parallel/comm/core/agreement.h"
 
 namespace tessera {
@@ -104,19 +105,13 @@ std::filesystem::path CheckpointManager::save(Manifest manifest, const std::vect
   });
   const std::filesystem::path partial = begun[0];
 
-  const std::vector<std::string> written = agree(world_, [&] {
-    const ManifestFile file = write_rank_file(partial, pieces);
-    return fmt::format("{} {} {}", file.name, file.size, file.header_xxh3);
-  });
+  const std::vector<std::string> written =
+      agree(world_, [&] { return write_rank_file(partial, manifest, pieces).to_text(); });
   agree(world_, [&] {
     if (world_.rank() != 0) return std::string();
     probe_("all agreed");
-    manifest.files.clear();
-    for (const std::string& line : written) {
-      const size_t first = line.find(' '), second = line.find(' ', first + 1);
-      manifest.files.push_back(
-          {line.substr(0, first), std::stoll(line.substr(first + 1)), line.substr(second + 1)});
-    }
+    write_piece_index(partial, written, manifest);
+    probe_("index written");
     commit(manifest, partial, target);
     point_latest_to(manifest.step);
     return std::string();
@@ -125,26 +120,24 @@ std::filesystem::path CheckpointManager::save(Manifest manifest, const std::vect
   return target;
 }
 
-ManifestFile CheckpointManager::write_rank_file(const std::filesystem::path& partial,
-                                                const std::vector<Piece>& pieces) {
+WrittenFile CheckpointManager::write_rank_file(const std::filesystem::path& partial,
+                                               const Manifest& manifest,
+                                               const std::vector<Piece>& pieces) {
   // Rank 0 has made it; on a network file system this also brings it into the local cache.
   make_folders(partial);
-  std::vector<StoredPiece> stored;
+  std::vector<FilePiece> stored;
   std::vector<const std::byte*> data;
   std::set<std::string> keys;
   for (const Piece& piece : pieces) {
-    StoredPiece part;
-    part.key = piece_key(piece.tensor, piece.state);
-    part.slice = own_part(piece);
-    part.dtype = piece.dtype;
+    FilePiece part{piece.tensor, piece.state, own_part(piece), piece.dtype};
     if (part.slice.numel() == 0) continue;
-    if (!keys.insert(part.key).second)
+    if (const std::string key = piece_key(piece.tensor, piece.state); !keys.insert(key).second)
       fail("checkpoint", "rank {} gives two pieces of '{}'; a file holds one per tensor and state",
-           world_.rank(), part.key);
+           world_.rank(), key);
     data.push_back(piece.data + (part.slice.begin - piece.slice.begin) * dtype_size(piece.dtype));
     stored.push_back(std::move(part));
   }
-  RankFileWriter writer(partial / rank_file_name(world_.rank()), stored);
+  RankFileWriter writer(partial / rank_file_name(world_.rank()), manifest, stored);
   probe_("file begun");
   for (size_t i = 0; i < stored.size(); ++i) {
     // In parts, so that hashing and writing find the bytes in the cache.
@@ -153,7 +146,7 @@ ManifestFile CheckpointManager::write_rank_file(const std::filesystem::path& par
       writer.append(data[i] + done, std::min(kPart, stored[i].bytes() - done));
     probe_("piece written");
   }
-  ManifestFile file = writer.finish();
+  WrittenFile file = writer.finish();
   probe_("file written");
   return file;
 }
@@ -231,18 +224,9 @@ void CheckpointManager::warn_of_left_overs() {
 }
 
 void CheckpointManager::verify(const std::filesystem::path& step_dir) {
-  // Rank 0 looks whether files, headers and coverage are sound; then all ranks share the data. A
-  // file that is there for rank 0 and missing for another is no damage, but a folder that the nodes
-  // do not share.
+  const auto checkpoint = open_on_all_ranks(world_, step_dir);
   agree(world_, [&] {
-    if (world_.rank() == 0) CheckpointReader check(step_dir);
-    return std::string();
-  });
-  agree(world_, [&] {
-    const Manifest manifest = read_manifest(step_dir);
-    const auto ranks = static_cast<size_t>(world_.size());
-    for (auto i = static_cast<size_t>(world_.rank()); i < manifest.files.size(); i += ranks)
-      verify_rank_file(step_dir, manifest.files[i], stop_check_);
+    verify_files(checkpoint, world_.rank(), world_.size(), stop_check_);
     return std::string();
   });
 }

@@ -8,6 +8,7 @@
 
 #include "checkpoint/format/manifest.h"
 #include "checkpoint/format/pieces.h"
+#include "checkpoint/format/rank_file.h"
 #include "checkpoint/store/run_folder.h"
 #include "parallel/comm/core/communicator.h"
 
@@ -24,11 +25,11 @@ class CheckpointManager {
 
   // Commit order: step-N.partial/ is made anew (with a number behind it where a left-over cannot be
   // removed), every rank writes and fsyncs rank-RRRRR.safetensors, all agree, rank 0 writes the
-  // manifest last, fsyncs the folder, renames it to step-N, fsyncs the parent and replaces `latest`
-  // by rename. `manifest` comes with step, samples, tokens, seed, states, tensors, model, config,
-  // data and mesh. If any rank fails, all ranks throw, .partial is left, and older checkpoints are
-  // untouched. Returns the committed folder. Error if the step is committed already: what is there
-  // may be of another run.
+  // index of pieces and the manifest last, fsyncs the folder, renames it to step-N, fsyncs the
+  // parent and replaces `latest` by rename. `manifest` comes with step, samples, tokens, seed,
+  // states, tensors, model, config, data and mesh. If any rank fails, all ranks throw, .partial is
+  // left, and older checkpoints are untouched. Returns the committed folder. Error if the step is
+  // committed already: what is there may be of another run.
   std::filesystem::path save(Manifest manifest, const std::vector<Piece>& pieces);
 
   // Deletes the oldest whole checkpoints beyond `keep`; the one that save() wrote last stays
@@ -63,8 +64,8 @@ class CheckpointManager {
   void set_probe(std::function<void(const char* point)> probe) { probe_ = std::move(probe); }
 
  private:
-  ManifestFile write_rank_file(const std::filesystem::path& partial,
-                               const std::vector<Piece>& pieces);
+  WrittenFile write_rank_file(const std::filesystem::path& partial, const Manifest& manifest,
+                              const std::vector<Piece>& pieces);
   void commit(Manifest& manifest, const std::filesystem::path& partial,
               const std::filesystem::path& target);
   void point_latest_to(int64_t step);
