@@ -8,6 +8,7 @@
 #include <set>
 
 #include "checkpoint/format/rank_file.h"
+#include "checkpoint/store/open_on_ranks.h"
 #include "checkpoint_testing.h"
 #include "parallel/comm/core/agreement.h"
 #include "parallel/comm/core/self_communicator.h"
@@ -29,7 +30,7 @@ class Managers : public Scratch {
       });
       const auto latest = manager.find_latest();
       const std::lock_guard lock(mutex);
-      answers.insert(latest ? latest->filename().string() : "-");
+      answers.insert(latest ? latest->dir().filename().string() : "-");
     });
     EXPECT_EQ(answers.size(), 1u) << "ranks disagree";
     return *answers.begin();
@@ -196,9 +197,13 @@ TEST_F(Managers, ABrokenNewestIsNamedMovedAndSteppedOver) {
        [&](const fs::path& step) { fs::resize_file(file(step), fs::file_size(file(step)) / 2); }},
       {"the checksum is",
        [&](const fs::path& step) {
-         std::string text = slurp(file(step));
+         std::string text = slurp(step / kPieceIndexName);
          text[text.size() - 3] ^= 4;
-         spit(file(step), text);
+         spit(step / kPieceIndexName, text);
+       }},
+      {"pieces.safetensors has",
+       [&](const fs::path& step) {
+         fs::resize_file(step / kPieceIndexName, fs::file_size(step / kPieceIndexName) - 1);
        }},
       {"is not a regular file",
        [&](const fs::path& step) {
@@ -221,6 +226,37 @@ TEST_F(Managers, ABrokenNewestIsNamedMovedAndSteppedOver) {
   fs::remove(save(20) / "manifest.json");
   EXPECT_EQ(find(), "step-00000010");
   EXPECT_TRUE(fs::exists(dir_ / "step-00000020.broken.2"));
+}
+
+// Damaged data are found when they are loaded; then an older checkpoint takes the place.
+TEST_F(Managers, ACheckpointWhoseLoadFindsDamageIsSetAside) {
+  save(10);
+  const fs::path step = save(20);
+  std::string text = slurp(step / rank_file_name(1));
+  text[text.size() - 3] ^= 4;
+  spit(step / rank_file_name(1), text);
+  EXPECT_EQ(find(3), "step-00000020");
+  std::mutex mutex;
+  std::set<std::string> loaded;
+  run_thread_ranks(3, [&](Communicator& world) {
+    CheckpointManager manager(dir_, 0, world, [&](const std::string& line) {
+      const std::lock_guard lock(mutex);
+      warnings_ += line + "\n";
+    });
+    const auto load = [&](const std::shared_ptr<const StoredCheckpoint>& checkpoint) {
+      return manager.load_or_set_aside(*checkpoint, [&] { manager.verify(checkpoint); });
+    };
+    const auto newest = manager.find_latest();
+    EXPECT_FALSE(load(newest));
+    const auto older = manager.find_latest();
+    EXPECT_TRUE(load(older));
+    const std::lock_guard lock(mutex);
+    loaded.insert(older->dir().filename().string());
+  });
+  EXPECT_EQ(loaded, std::set<std::string>{"step-00000010"});
+  EXPECT_TRUE(contains(warnings_, "step-00000020 is broken: "));
+  EXPECT_TRUE(contains(warnings_, "rank-00001.safetensors: piece"));
+  EXPECT_TRUE(fs::exists(step.string() + ".broken"));
 }
 
 TEST_F(Managers, OnlyBrokenOnesAreAnErrorAndStayOne) {
@@ -304,7 +340,8 @@ TEST_F(Managers, VerifyThrowsOnAllRanksAndMovesNothing) {
     std::multiset<std::string> answers;
     run_thread_ranks(ranks, [&](Communicator& world) {
       CheckpointManager manager(dir_, 0, world, nullptr);
-      const std::string answer = user_error([&] { manager.verify(path); });
+      const std::string answer =
+          user_error([&] { manager.verify(open_on_all_ranks(world, path)); });
       const std::lock_guard lock(mutex);
       answers.insert(answer);
     });

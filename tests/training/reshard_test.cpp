@@ -2,6 +2,8 @@
 // heads that several ranks hold, a vocabulary in uneven parts, tied embeddings, both moments.
 #include "models/llama/llama.h"
 #include "parallel/executor/bucket_set.h"
+#include "checkpoint/store/reader.h"
+#include "training/engine/load_states.h"
 #include "training/engine/train_state.h"
 #include "training/tiny_run.h"
 
@@ -20,7 +22,7 @@ void load_and_save(const Config& config, MeshShape shape, int zero,
     const auto buckets = set.pointers();
     const std::vector<std::string> names = {kStateParam, kStateExpAvg, kStateExpAvgSq};
     CheckpointReader reader(from);
-    load_states(buckets, names, reader);
+    load_states(buckets, mesh, names, reader);
     CheckpointManager manager(std::filesystem::path(config.run.dir) / "checkpoints", 0,
                               mesh.world(), [](const std::string&) {});
     Manifest manifest = reader.manifest();

@@ -223,8 +223,7 @@ void CheckpointManager::warn_of_left_overs() {
   }
 }
 
-void CheckpointManager::verify(const std::filesystem::path& step_dir) {
-  const auto checkpoint = open_on_all_ranks(world_, step_dir);
+void CheckpointManager::verify(const std::shared_ptr<const StoredCheckpoint>& checkpoint) {
   agree(world_, [&] {
     verify_files(checkpoint, world_.rank(), world_.size(), stop_check_);
     return std::string();
@@ -243,8 +242,7 @@ std::vector<int64_t> CheckpointManager::committed_steps() {
   return {std::istream_iterator<int64_t>(text), {}};
 }
 
-std::optional<std::filesystem::path> CheckpointManager::find_latest() {
-  std::string last_reason;
+std::shared_ptr<const StoredCheckpoint> CheckpointManager::find_latest() {
   while (true) {
     const std::vector<std::string> chosen = agree(world_, [&]() -> std::string {
       if (world_.rank() != 0) return "";
@@ -256,24 +254,38 @@ std::optional<std::filesystem::path> CheckpointManager::find_latest() {
                   "Start from another one with checkpoint.resume: PATH, or remove them to start "
                   "anew",
                   dir_.string(), found.broken.size(), found.broken.back().filename().string(),
-                  last_reason.empty() ? "" : "; the last one: ", last_reason);
+                  last_damage_.empty() ? "" : "; the last one: ", last_damage_);
       return (dir_ / step_dir_name(found.steps.back())).string();
     });
-    if (chosen[0].empty()) return std::nullopt;
-    const std::filesystem::path path = chosen[0];
+    if (chosen[0].empty()) return nullptr;
     try {
-      verify(path);
-      return path;
+      return open_on_all_ranks(world_, chosen[0]);
     } catch (const DamagedError& damage) {  // on all ranks alike
-      last_reason = damage.what();
+      set_damaged_aside(chosen[0], damage.what());
     }
-    agree(world_, [&] {
-      if (world_.rank() == 0)
-        warn_(fmt::format("{} is broken: {}; moved to {}, trying the one before it", path.string(),
-                          last_reason, set_aside(path).filename().string()));
-      return std::string();
-    });
   }
+}
+
+bool CheckpointManager::load_or_set_aside(const StoredCheckpoint& checkpoint,
+                                          const std::function<void()>& load) {
+  try {
+    load();
+    return true;
+  } catch (const DamagedError& damage) {
+    set_damaged_aside(checkpoint.dir(), damage.what());
+    return false;
+  }
+}
+
+void CheckpointManager::set_damaged_aside(const std::filesystem::path& step_dir,
+                                          const std::string& why) {
+  last_damage_ = why;
+  agree(world_, [&] {
+    if (world_.rank() == 0)
+      warn_(fmt::format("{} is broken: {}; moved to {}, trying the one before it",
+                        step_dir.string(), why, set_aside(step_dir).filename().string()));
+    return std::string();
+  });
 }
 
 }  // namespace tessera

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "checkpoint/format/pieces.h"
+#include "checkpoint/format/state_source.h"
 #include "checkpoint/store/block_reader.h"
 #include "checkpoint/store/stored_checkpoint.h"
 
@@ -14,7 +15,7 @@ namespace tessera {
 
 // Reads a committed checkpoint of any mesh. No MPI, no model, bounded memory. A reader is of one
 // thread; several may share a checkpoint.
-class CheckpointReader {
+class CheckpointReader : public StateSource {
  public:
   // Errors as StoredCheckpoint::open().
   explicit CheckpointReader(const std::filesystem::path& step_dir);
@@ -26,7 +27,7 @@ class CheckpointReader {
   // Fills `piece.data` from whichever stored pieces overlap it; converts the dtype if the stored
   // one differs; UserError if a value is beyond the range of the new one. Checks the XXH3 of each
   // block that it touches, once per reader, while reading: DamagedError that names file and piece.
-  void read(const Piece& piece);
+  void read(const Piece& piece) override;
 
   // The dtype in which a state of a tensor is stored. UserError if there is no such tensor or
   // state.

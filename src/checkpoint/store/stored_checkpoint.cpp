@@ -58,24 +58,26 @@ PieceIndex read_index(const std::filesystem::path& step_dir, const Manifest& man
 }  // namespace
 
 std::shared_ptr<const StoredCheckpoint> StoredCheckpoint::open(
-    const std::filesystem::path& step_dir, std::string* text) {
+    const std::filesystem::path& step_dir) {
   if (type_of(step_dir) == std::filesystem::file_type::not_found)
     fail_user("checkpoint",
               "{} does not exist; give the folder of a checkpoint, such as "
               "RUN/checkpoints/step-00000100",
               step_dir.string());
   check_present(step_dir / "manifest.json");
-  std::string read = read_manifest_text(step_dir);
-  Manifest manifest = parse_manifest(read, (step_dir / "manifest.json").string());
+  std::string text = read_manifest_text(step_dir);
+  Manifest manifest = parse_manifest(text, (step_dir / "manifest.json").string());
   for (const ManifestFile& file : manifest.files) check_size(step_dir / file.name, file.size);
   PieceIndex index = read_index(step_dir, manifest);
   check_coverage(step_dir.string(), manifest, index);
-  if (text) *text = std::move(read);
-  return std::make_shared<StoredCheckpoint>(step_dir, std::move(manifest), std::move(index));
+  return std::make_shared<StoredCheckpoint>(step_dir, std::move(text), std::move(manifest),
+                                            std::move(index));
 }
 
-StoredCheckpoint::StoredCheckpoint(std::filesystem::path dir, Manifest manifest, PieceIndex index)
+StoredCheckpoint::StoredCheckpoint(std::filesystem::path dir, std::string manifest_text,
+                                   Manifest manifest, PieceIndex index)
     : dir_(std::move(dir)),
+      manifest_text_(std::move(manifest_text)),
       manifest_(std::move(manifest)),
       index_(std::move(index)),
       numbers_(manifest_) {}

@@ -19,17 +19,17 @@ class StoredCheckpoint {
   // Reads manifest and index, and checks both, the files' presence and sizes, and that the pieces
   // of every state cover every tensor exactly once; the data are left to whoever reads them.
   // DamagedError that names the folder, file and tensor otherwise, also where a file is missing;
-  // UserError if the folder is, or if its format version is unknown. `text` gets that of the
-  // manifest.
-  static std::shared_ptr<const StoredCheckpoint> open(const std::filesystem::path& step_dir,
-                                                      std::string* text = nullptr);
+  // UserError if the folder is, or if its format version is unknown.
+  static std::shared_ptr<const StoredCheckpoint> open(const std::filesystem::path& step_dir);
 
-  // Of a manifest and an index that have been checked.
-  StoredCheckpoint(std::filesystem::path dir, Manifest manifest, PieceIndex index);
+  // Of a manifest, as its text and what was read of it, and an index that have been checked.
+  StoredCheckpoint(std::filesystem::path dir, std::string manifest_text, Manifest manifest,
+                   PieceIndex index);
   StoredCheckpoint(const StoredCheckpoint&) = delete;
   StoredCheckpoint& operator=(const StoredCheckpoint&) = delete;
 
   const std::filesystem::path& dir() const { return dir_; }
+  const std::string& manifest_text() const { return manifest_text_; }
   const Manifest& manifest() const { return manifest_; }
   const PieceIndex& index() const { return index_; }
 
@@ -46,6 +46,7 @@ class StoredCheckpoint {
 
  private:
   std::filesystem::path dir_;
+  std::string manifest_text_;
   Manifest manifest_;
   PieceIndex index_;
   TableNumbers numbers_;

@@ -21,12 +21,6 @@ Dtype file_dtype(at::ScalarType dtype) {
   }
 }
 
-// State number `index` of a bucket, undefined if it has none: the master, then the moments.
-at::Tensor state_of(FlatBucket& bucket, size_t index) {
-  if (index == 0) return bucket.master();
-  return bucket.trainable() ? bucket.moments().at(index - 1) : at::Tensor();
-}
-
 void share(Piece& piece, const Parameter& parameter, const Mesh& mesh) {
   piece.replica = mesh.dp_replicate_rank();
   piece.replicas = mesh.dp_replicate();
@@ -35,7 +29,13 @@ void share(Piece& piece, const Parameter& parameter, const Mesh& mesh) {
   piece.replicas *= copies;
 }
 
-// `state`: on the host.
+}  // namespace
+
+at::Tensor state_of(FlatBucket& bucket, size_t index) {
+  if (index == 0) return bucket.master();
+  return bucket.trainable() ? bucket.moments().at(index - 1) : at::Tensor();
+}
+
 Piece piece_of(const Segment& segment, const std::string& name, const at::Tensor& state) {
   return {.tensor = segment.parameter->spec.name,
           .state = name,
@@ -44,8 +44,6 @@ Piece piece_of(const Segment& segment, const std::string& name, const at::Tensor
           .data = static_cast<std::byte*>(state.data_ptr()) +
                   segment.shard_offset * state.element_size()};
 }
-
-}  // namespace
 
 std::vector<TensorInfo> tensor_infos(const std::vector<Stage*>& stages) {
   std::vector<TensorInfo> infos;
@@ -75,21 +73,6 @@ Snapshot take_snapshot(const std::vector<FlatBucket*>& buckets, const Mesh& mesh
     }
   }
   return snapshot;
-}
-
-void load_states(const std::vector<FlatBucket*>& buckets, const std::vector<std::string>& states,
-                 CheckpointReader& reader) {
-  for (FlatBucket* bucket : buckets) {
-    bucket->settle();
-    for (size_t i = 0; i < states.size(); ++i) {
-      const at::Tensor state = state_of(*bucket, i);
-      if (!state.defined()) continue;
-      const at::Tensor host = state.is_cpu() ? state : at::zeros_like(state, at::kCPU);
-      for (const Segment& segment : bucket->update_segments())
-        reader.read(piece_of(segment, states[i], host));
-      if (!host.is_same(state)) copy_from_host(bucket->device(), state, host);
-    }
-  }
 }
 
 }  // namespace tessera
