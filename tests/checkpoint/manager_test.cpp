@@ -8,6 +8,7 @@
 #include <set>
 
 #include "checkpoint/format/rank_file.h"
+#include "checkpoint/store/open_on_ranks.h"
 #include "checkpoint_testing.h"
 #include "parallel/comm/core/agreement.h"
 #include "parallel/comm/core/self_communicator.h"
@@ -29,7 +30,7 @@ class Managers : public Scratch {
       });
       const auto latest = manager.find_latest();
       const std::lock_guard lock(mutex);
-      answers.insert(latest ? latest->filename().string() : "-");
+      answers.insert(latest ? latest->dir().filename().string() : "-");
     });
     EXPECT_EQ(answers.size(), 1u) << "ranks disagree";
     return *answers.begin();
@@ -191,13 +192,19 @@ TEST_F(Managers, ABrokenNewestIsNamedMovedAndSteppedOver) {
          spit(step / "manifest.json", text.substr(0, text.size() / 2));
        }},
       {"rank-00001.safetensors is missing", [&](const fs::path& step) { fs::remove(file(step)); }},
+      {"pieces.safetensors is missing",
+       [&](const fs::path& step) { fs::remove(step / kPieceIndexName); }},
       {"the manifest says",
        [&](const fs::path& step) { fs::resize_file(file(step), fs::file_size(file(step)) / 2); }},
       {"the checksum is",
        [&](const fs::path& step) {
-         std::string text = slurp(file(step));
+         std::string text = slurp(step / kPieceIndexName);
          text[text.size() - 3] ^= 4;
-         spit(file(step), text);
+         spit(step / kPieceIndexName, text);
+       }},
+      {"pieces.safetensors has",
+       [&](const fs::path& step) {
+         fs::resize_file(step / kPieceIndexName, fs::file_size(step / kPieceIndexName) - 1);
        }},
       {"is not a regular file",
        [&](const fs::path& step) {
@@ -222,6 +229,37 @@ TEST_F(Managers, ABrokenNewestIsNamedMovedAndSteppedOver) {
   EXPECT_TRUE(fs::exists(dir_ / "step-00000020.broken.2"));
 }
 
+// Damaged data are found when they are loaded; then an older checkpoint takes the place.
+TEST_F(Managers, ACheckpointWhoseLoadFindsDamageIsSetAside) {
+  save(10);
+  const fs::path step = save(20);
+  std::string text = slurp(step / rank_file_name(1));
+  text[text.size() - 3] ^= 4;
+  spit(step / rank_file_name(1), text);
+  EXPECT_EQ(find(3), "step-00000020");
+  std::mutex mutex;
+  std::set<std::string> loaded;
+  run_thread_ranks(3, [&](Communicator& world) {
+    CheckpointManager manager(dir_, 0, world, [&](const std::string& line) {
+      const std::lock_guard lock(mutex);
+      warnings_ += line + "\n";
+    });
+    const auto load = [&](const std::shared_ptr<const StoredCheckpoint>& checkpoint) {
+      return manager.load_or_set_aside(*checkpoint, [&] { manager.verify(checkpoint); });
+    };
+    const auto newest = manager.find_latest();
+    EXPECT_FALSE(load(newest));
+    const auto older = manager.find_latest();
+    EXPECT_TRUE(load(older));
+    const std::lock_guard lock(mutex);
+    loaded.insert(older->dir().filename().string());
+  });
+  EXPECT_EQ(loaded, std::set<std::string>{"step-00000010"});
+  EXPECT_TRUE(contains(warnings_, "step-00000020 is broken: "));
+  EXPECT_TRUE(contains(warnings_, "rank-00001.safetensors: piece"));
+  EXPECT_TRUE(fs::exists(step.string() + ".broken"));
+}
+
 TEST_F(Managers, OnlyBrokenOnesAreAnErrorAndStayOne) {
   for (const int64_t step : {1, 2}) fs::remove(save(step) / rank_file_name(0));
   for (const int ranks : {2, 1}) {  // also when asked again: never a silent fresh start
@@ -235,9 +273,9 @@ TEST_F(Managers, OnlyBrokenOnesAreAnErrorAndStayOne) {
 TEST_F(Managers, ANewerFormatIsNotDamage) {
   save(10);
   const fs::path step = save(20);
-  replace_in_file(step / "manifest.json", "\"version\": 2", "\"version\": 3");
+  replace_in_file(step / "manifest.json", "\"version\": 3", "\"version\": 4");
   for (const int ranks : {1, 3}) {
-    EXPECT_TRUE(contains(user_error([&] { find(ranks); }), "format version 3"));
+    EXPECT_TRUE(contains(user_error([&] { find(ranks); }), "format version 4"));
     EXPECT_EQ(listing(), (std::set<std::string>{"latest", "step-00000010", "step-00000020"}));
     EXPECT_EQ(warnings_, "");
   }
@@ -303,7 +341,8 @@ TEST_F(Managers, VerifyThrowsOnAllRanksAndMovesNothing) {
     std::multiset<std::string> answers;
     run_thread_ranks(ranks, [&](Communicator& world) {
       CheckpointManager manager(dir_, 0, world, nullptr);
-      const std::string answer = user_error([&] { manager.verify(path); });
+      const std::string answer =
+          user_error([&] { manager.verify(open_on_all_ranks(world, path)); });
       const std::lock_guard lock(mutex);
       answers.insert(answer);
     });
@@ -362,10 +401,10 @@ TEST_F(Managers, AnUnfinishedFirstSaveIsNoCheckpoint) {
 // one, the new one from the commit on, and the next save cleans up.
 TEST_F(Managers, KilledAtEveryPointOfASave) {
   const std::vector<std::string> points = {
-      "begin",           "partial made",     "file begun",     "piece written", "file written",
-      "all agreed",      "manifest written", "folder synced",  "renamed",       "committed",
-      "latest replaced", "old one renamed",  "old one removed"};
-  const size_t commit = 8;  // "renamed"
+      "begin",      "partial made",    "file begun",       "piece written",  "file written",
+      "all agreed", "index written",   "manifest written", "folder synced",  "renamed",
+      "committed",  "latest replaced", "old one renamed",  "old one removed"};
+  const size_t commit = 9;  // "renamed"
   for (size_t i = 0; i < points.size(); ++i) {
     SCOPED_TRACE(points[i]);
     fs::remove_all(dir_);

@@ -7,7 +7,7 @@
 #include "base/files/files.h"
 #include "base/files/try_folder.h"
 #include "checkpoint/format/rank_file.h"
-#include "checkpoint/store/reader.h"
+#include "checkpoint/store/open_on_ranks.h"
 #include "parallel/comm/core/agreement.h"
 
 namespace tessera {
@@ -103,19 +103,9 @@ void CheckpointManager::retire_beyond_keep() {
   }
 }
 
-void CheckpointManager::verify(const std::filesystem::path& step_dir) {
-  // Rank 0 looks whether files, headers and coverage are sound; then all ranks share the data. A
-  // file that is there for rank 0 and missing for another is no damage, but a folder that the nodes
-  // do not share.
+void CheckpointManager::verify(const std::shared_ptr<const StoredCheckpoint>& checkpoint) {
   agree(world_, [&] {
-    if (world_.rank() == 0) CheckpointReader check(step_dir);
-    return std::string();
-  });
-  agree(world_, [&] {
-    const Manifest manifest = read_manifest(step_dir);
-    const auto ranks = static_cast<size_t>(world_.size());
-    for (auto i = static_cast<size_t>(world_.rank()); i < manifest.files.size(); i += ranks)
-      verify_rank_file(step_dir, manifest.files[i], stop_check_);
+    verify_files(checkpoint, world_.rank(), world_.size(), stop_check_);
     return std::string();
   });
 }
@@ -132,8 +122,7 @@ std::vector<int64_t> CheckpointManager::committed_steps() {
   return {std::istream_iterator<int64_t>(text), {}};
 }
 
-std::optional<std::filesystem::path> CheckpointManager::find_latest() {
-  std::string last_reason;
+std::shared_ptr<const StoredCheckpoint> CheckpointManager::find_latest() {
   while (true) {
     const std::vector<std::string> chosen = agree(world_, [&]() -> std::string {
       if (world_.rank() != 0) return "";
@@ -145,24 +134,38 @@ std::optional<std::filesystem::path> CheckpointManager::find_latest() {
                   "Start from another one with checkpoint.resume: PATH, or remove them to start "
                   "anew",
                   place_.dir.string(), found.broken.size(), found.broken.back().filename().string(),
-                  last_reason.empty() ? "" : "; the last one: ", last_reason);
+                  last_damage_.empty() ? "" : "; the last one: ", last_damage_);
       return (place_.dir / step_dir_name(found.steps.back())).string();
     });
-    if (chosen[0].empty()) return std::nullopt;
-    const std::filesystem::path path = chosen[0];
+    if (chosen[0].empty()) return nullptr;
     try {
-      verify(path);
-      return path;
+      return open_on_all_ranks(world_, chosen[0]);
     } catch (const DamagedError& damage) {  // on all ranks alike
-      last_reason = damage.what();
+      set_damaged_aside(chosen[0], damage.what());
     }
-    agree(world_, [&] {
-      if (world_.rank() == 0)
-        place_.warn(fmt::format("{} is broken: {}; moved to {}, trying the one before it",
-                                path.string(), last_reason, set_aside(path).filename().string()));
-      return std::string();
-    });
   }
+}
+
+bool CheckpointManager::load_or_set_aside(const StoredCheckpoint& checkpoint,
+                                          const std::function<void()>& load) {
+  try {
+    load();
+    return true;
+  } catch (const DamagedError& damage) {
+    set_damaged_aside(checkpoint.dir(), damage.what());
+    return false;
+  }
+}
+
+void CheckpointManager::set_damaged_aside(const std::filesystem::path& step_dir,
+                                          const std::string& why) {
+  last_damage_ = why;
+  agree(world_, [&] {
+    if (world_.rank() == 0)
+      place_.warn(fmt::format("{} is broken: {}; moved to {}, trying the one before it",
+                              step_dir.string(), why, set_aside(step_dir).filename().string()));
+    return std::string();
+  });
 }
 
 }  // namespace tessera

@@ -2,14 +2,17 @@
 
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "checkpoint/format/manifest.h"
 #include "checkpoint/format/pieces.h"
+#include "checkpoint/format/rank_file.h"
 #include "checkpoint/store/run_folder.h"
 #include "checkpoint/store/step_save.h"
+#include "checkpoint/store/stored_checkpoint.h"
 #include "parallel/comm/core/communicator.h"
 
 namespace tessera {
@@ -35,18 +38,23 @@ class CheckpointManager {
   // nobody waits: not collective.
   void retire_old();
 
-  // The newest checkpoint that is complete and whole (every checksum verified), chosen by rank 0
-  // and agreed by all. One that is damaged is warned of by name, moved to step-N.broken, and the
-  // next older one is taken. nullopt when there is none at all; UserError when there are some but
-  // none whole. Anything else that keeps the newest from being read (permission, a failed read, the
-  // format version of a newer program) is no damage: it ends the search with its error, and nothing
-  // is renamed.
-  std::optional<std::filesystem::path> find_latest();
+  // The newest checkpoint that is complete: manifest and index are whole, and all files are there
+  // with their sizes. Its data are checked when they are loaded, block by block. Chosen and read by
+  // rank 0, and known to all. One that is damaged is warned of by name, moved to step-N.broken, and
+  // the next older one is taken. Null when there is none at all; UserError when there are some but
+  // none complete. Anything else that keeps the newest from being read (permission, a failed read,
+  // the format version of a newer program) is no damage: it ends the search with its error, and
+  // nothing is renamed.
+  std::shared_ptr<const StoredCheckpoint> find_latest();
 
-  // Checks all of any checkpoint folder, files shared out over the ranks, and moves nothing.
-  // Returns on all ranks or throws on all: UserError with the path if it does not exist or is of an
-  // unknown version, DamagedError if anything in it is damaged, Error if it could not be read.
-  void verify(const std::filesystem::path& step_dir);
+  // Runs `load`, which loads data of a checkpoint that find_latest() gave and throws on all ranks
+  // alike. False if the data are damaged: then the checkpoint is warned of and moved as above, and
+  // find_latest() gives an older one.
+  bool load_or_set_aside(const StoredCheckpoint& checkpoint, const std::function<void()>& load);
+
+  // Reads all data of a checkpoint, files shared out over the ranks, and moves nothing. Returns on
+  // all ranks or throws on all: DamagedError if anything is damaged, Error if it could not be read.
+  void verify(const std::shared_ptr<const StoredCheckpoint>& checkpoint);
 
   // The steps that are committed here, rising. Cheap: names only, nothing is verified or moved.
   std::vector<int64_t> committed_steps();
@@ -58,8 +66,8 @@ class CheckpointManager {
 
   // Called on rank 0 before every save: throws if the folder has become another run's.
   void set_check(std::function<void()> check_ours) { place_.check_ours = std::move(check_ours); }
-  // `check` is called now and then while verify() and find_latest() read data; what it throws (such
-  // as StopRequested) ends them on all ranks.
+  // `check` is called now and then while verify() reads data; what it throws (such as
+  // StopRequested) ends it on all ranks.
   void set_stop_check(std::function<void()> check) { stop_check_ = std::move(check); }
 
   // For tests: calls `probe` with a name at every point of a save where being killed is a case of
@@ -67,11 +75,13 @@ class CheckpointManager {
   void set_probe(std::function<void(const char* point)> probe) { place_.probe = std::move(probe); }
 
  private:
+  void set_damaged_aside(const std::filesystem::path& step_dir, const std::string& why);
   void retire_beyond_keep();
 
   SavePlace place_;
   int keep_;
   std::optional<int64_t> last_saved_;
+  std::string last_damage_;  // of a checkpoint that was set aside
   Communicator& world_;
   std::function<void()> stop_check_ = [] {};
 };
