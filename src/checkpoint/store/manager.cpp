@@ -139,7 +139,7 @@ std::shared_ptr<const StoredCheckpoint> CheckpointManager::find_latest() {
     });
     if (chosen[0].empty()) return nullptr;
     try {
-      return open_on_all_ranks(world_, chosen[0]);
+      return open_on_all_ranks(world_, chosen[0], late_files_);
     } catch (const DamagedError& damage) {  // on all ranks alike
       set_damaged_aside(chosen[0], damage.what());
     }

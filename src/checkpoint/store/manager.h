@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -70,6 +71,9 @@ class CheckpointManager {
   // StopRequested) ends it on all ranks.
   void set_stop_check(std::function<void()> check) { stop_check_ = std::move(check); }
 
+  // How long find_latest() waits for a file that a manifest names before it is called missing.
+  void set_late_file_limit(std::chrono::milliseconds limit) { late_files_ = limit; }
+
   // For tests: calls `probe` with a name at every point of a save where being killed is a case of
   // its own ("partial made", "file written", "all agreed", "manifest written", ...).
   void set_probe(std::function<void(const char* point)> probe) { place_.probe = std::move(probe); }
@@ -81,6 +85,7 @@ class CheckpointManager {
   SavePlace place_;
   int keep_;
   std::optional<int64_t> last_saved_;
+  std::chrono::milliseconds late_files_ = std::chrono::seconds(10);
   std::string last_damage_;  // of a checkpoint that was set aside
   Communicator& world_;
   std::function<void()> stop_check_ = [] {};

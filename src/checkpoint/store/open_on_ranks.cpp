@@ -9,10 +9,11 @@
 namespace tessera {
 
 std::shared_ptr<const StoredCheckpoint> open_on_all_ranks(Communicator& world,
-                                                          const std::filesystem::path& step_dir) {
+                                                          const std::filesystem::path& step_dir,
+                                                          std::chrono::milliseconds late) {
   std::shared_ptr<const StoredCheckpoint> checkpoint;
   agree(world, [&] {
-    if (world.rank() == 0) checkpoint = StoredCheckpoint::open(step_dir);
+    if (world.rank() == 0) checkpoint = StoredCheckpoint::open(step_dir, late);
     return std::string();
   });
   if (world.size() == 1) return checkpoint;

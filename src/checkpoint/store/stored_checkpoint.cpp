@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/files/files.h"
+#include "base/files/late_file.h"
 #include "base/xxh3.h"
 #include "checkpoint/format/coverage.h"
 #include "checkpoint/format/old_rank_file.h"
@@ -25,7 +26,8 @@ void check_present(const std::filesystem::path& path) {
     fail_damaged("checkpoint", "{} is not a regular file", path.string());
 }
 
-void check_size(const std::filesystem::path& path, int64_t listed) {
+void check_size(const std::filesystem::path& path, int64_t listed, std::chrono::milliseconds late) {
+  if (wait_until_visible(path, listed, late)) return;
   check_present(path);
   std::error_code error;
   const auto size = static_cast<int64_t>(std::filesystem::file_size(path, error));
@@ -35,9 +37,7 @@ void check_size(const std::filesystem::path& path, int64_t listed) {
                  path.string(), size, listed);
 }
 
-std::string read_index_bytes(const std::filesystem::path& step_dir, const ManifestIndex& listed) {
-  const std::filesystem::path path = step_dir / listed.name;
-  check_size(path, listed.size);
+std::string read_index_bytes(const std::filesystem::path& path, const ManifestIndex& listed) {
   if (listed.size > kMaxIndexBytes)
     fail_damaged("checkpoint", "{} has {} bytes, an index has at most {}", path.string(),
                  listed.size, kMaxIndexBytes);
@@ -49,26 +49,29 @@ std::string read_index_bytes(const std::filesystem::path& step_dir, const Manife
   return bytes;
 }
 
-PieceIndex read_index(const std::filesystem::path& step_dir, const Manifest& manifest) {
+PieceIndex read_index(const std::filesystem::path& step_dir, const Manifest& manifest,
+                      std::chrono::milliseconds late) {
   if (!manifest.index) return read_old_rank_files(step_dir, manifest);
-  return PieceIndex::from_bytes(read_index_bytes(step_dir, *manifest.index),
-                                (step_dir / manifest.index->name).string(), manifest);
+  const std::filesystem::path path = step_dir / manifest.index->name;
+  check_size(path, manifest.index->size, late);
+  return PieceIndex::from_bytes(read_index_bytes(path, *manifest.index), path.string(), manifest);
 }
 
 }  // namespace
 
 std::shared_ptr<const StoredCheckpoint> StoredCheckpoint::open(
-    const std::filesystem::path& step_dir) {
+    const std::filesystem::path& step_dir, std::chrono::milliseconds late) {
   if (type_of(step_dir) == std::filesystem::file_type::not_found)
     fail_user("checkpoint",
               "{} does not exist; give the folder of a checkpoint, such as "
               "RUN/checkpoints/step-00000100",
               step_dir.string());
+  wait_until_visible(step_dir / "manifest.json", std::nullopt, late);
   check_present(step_dir / "manifest.json");
   std::string text = read_manifest_text(step_dir);
   Manifest manifest = parse_manifest(text, (step_dir / "manifest.json").string());
-  for (const ManifestFile& file : manifest.files) check_size(step_dir / file.name, file.size);
-  PieceIndex index = read_index(step_dir, manifest);
+  for (const ManifestFile& file : manifest.files) check_size(step_dir / file.name, file.size, late);
+  PieceIndex index = read_index(step_dir, manifest, late);
   check_coverage(step_dir.string(), manifest, index);
   return std::make_shared<StoredCheckpoint>(step_dir, std::move(text), std::move(manifest),
                                             std::move(index));

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -19,8 +20,10 @@ class StoredCheckpoint {
   // Reads manifest and index, and checks both, the files' presence and sizes, and that the pieces
   // of every state cover every tensor exactly once; the data are left to whoever reads them.
   // DamagedError that names the folder, file and tensor otherwise, also where a file is missing;
-  // UserError if the folder is, or if its format version is unknown.
-  static std::shared_ptr<const StoredCheckpoint> open(const std::filesystem::path& step_dir);
+  // UserError if the folder is, or if its format version is unknown. `late`: how long to wait for a
+  // file before it is called missing, where another node may just have written it (late_file.h).
+  static std::shared_ptr<const StoredCheckpoint> open(const std::filesystem::path& step_dir,
+                                                      std::chrono::milliseconds late = {});
 
   // Of a manifest, as its text and what was read of it, and an index that have been checked.
   StoredCheckpoint(std::filesystem::path dir, std::string manifest_text, Manifest manifest,
