@@ -107,7 +107,9 @@ struct EvalSection {
 
 struct CheckpointSection {
   int64_t every = 0;            // 0: only at the end and on request
-  int keep = 3;                 // 0: all
+  int keep = 3;                 // of the newest; 0: all
+  int64_t keep_every = 0;       // those of multiples of so many steps stay; 0: none do
+  int keep_best = 0;            // so many with the lowest validation loss stay; 0: none do
   std::string resume = "auto";  // auto | none | a step folder
   std::string init_from;        // a step folder whose weights start the run; empty: random
   // Keys that decide the mathematics and may be changed on a resume all the same.

@@ -8,7 +8,7 @@
 //   rank 0      | manifest.json (its presence says that all files are whole), fsync of the folder,
 //               | rename to step-N: this is the commit; fsync of the parent
 //               | `latest` (advisory)                                             (agree)
-//   later, in a call of its own: rank 0 retires the oldest beyond `keep`            (agree)
+//   later, in a call of its own: rank 0 retires what no rule keeps (retention.h)    (agree)
 //
 // Invariants: a name step-N never stands for something half written; nothing older is touched
 // before the new one is durable; at each `agree` an error of one rank becomes an error of all, so
@@ -24,6 +24,7 @@
 #include "base/files/try_folder.h"
 #include "checkpoint/format/rank_file.h"
 #include "checkpoint/store/reader.h"
+#include "checkpoint/store/validation_losses.h"
 #include "parallel/comm/core/agreement.h"
 
 namespace tessera {
@@ -66,14 +67,16 @@ std::vector<std::string> check_writable(const std::filesystem::path& dir) {
 
 }  // namespace
 
-CheckpointManager::CheckpointManager(std::filesystem::path dir, int keep, Communicator& world,
+CheckpointManager::CheckpointManager(std::filesystem::path dir, RetentionRules rules,
+                                     Communicator& world,
                                      std::function<void(const std::string&)> warn)
-    : dir_(std::move(dir)), keep_(keep), world_(world), warn_(std::move(warn)) {
+    : dir_(std::move(dir)), rules_(rules), world_(world), warn_(std::move(warn)) {
   if (!warn_) warn_ = [](const std::string&) {};
   agree(world_, [&] {
     if (dir_.empty()) fail_user("checkpoint", "the path of the checkpoints is empty; set run.dir");
-    if (keep_ < 0)
-      fail_user("checkpoint", "keep is {}; the rule is 0 (all) or the number that stays", keep_);
+    if (rules_.keep < 0)
+      fail_user("checkpoint", "keep is {}; the rule is 0 (all) or the number that stays",
+                rules_.keep);
     dir_ = clean_path(dir_);
     if (world_.rank() == 0)
       for (const std::string& lack : check_writable(dir_)) warn_(lack);
@@ -122,6 +125,7 @@ std::filesystem::path CheckpointManager::save(Manifest manifest, const std::vect
     return std::string();
   });
   last_saved_ = manifest.step;
+  last_found_.reset();
   return target;
 }
 
@@ -192,33 +196,47 @@ void CheckpointManager::point_latest_to(int64_t step) {
 
 void CheckpointManager::retire_old() {
   agree(world_, [&] {
-    if (world_.rank() == 0 && keep_ > 0) retire_beyond_keep();
+    if (world_.rank() == 0 && rules_.keep > 0) retire_by_rules();
     return std::string();
   });
 }
 
-void CheckpointManager::retire_beyond_keep() {
+void CheckpointManager::retire_by_rules() {
   try {
-    std::vector<std::filesystem::path> whole;  // oldest first; the one just saved comes last
+    SavedSteps saved{.just_saved = last_saved_, .just_loaded = last_found_};
     for (const int64_t step : list_run_folder(dir_).steps) {
       const std::filesystem::path path = dir_ / step_dir_name(step);
       try {
-        if (step != last_saved_ && is_committed(path)) {
-          read_manifest(path);  // what is not whole does not count, and is not deleted
-          whole.push_back(path);
-        }
+        if (!is_committed(path)) continue;
+        read_manifest(path);  // what is not whole does not count, and is not deleted
+        saved.whole.push_back(step);
       } catch (const UserError&) {
       } catch (const Error& failure) {  // nor what cannot be read; the others are retired
         warn_(fmt::format("{} stays: {}", path.string(), failure.what()));
       }
     }
-    const auto others = static_cast<size_t>(last_saved_ ? keep_ - 1 : keep_);
-    for (size_t i = 0; i + others < whole.size(); ++i)
-      if (const std::string why = retire(whole[i], probe_); !why.empty()) warn_(why);
+    if (rules_.keep_best > 0) saved.losses = read_validation_losses(dir_);
+    for (const int64_t step : steps_to_retire(rules_, saved))
+      if (const std::string why = retire(dir_ / step_dir_name(step), probe_); !why.empty())
+        warn_(why);
     sync_folder(dir_);
   } catch (const std::exception& failure) {
     warn_(fmt::format("old checkpoints stay: {}", failure.what()));
   }
+}
+
+void CheckpointManager::record_loss(int64_t step, double loss) {
+  agree(world_, [&] {
+    if (world_.rank() == 0) record_validation_loss(dir_, step, loss);
+    return std::string();
+  });
+}
+
+void CheckpointManager::forget_losses_after(int64_t step) {
+  agree(world_, [&] {
+    if (world_.rank() == 0) forget_validation_losses(dir_, step);
+    return std::string();
+  });
 }
 
 // Removes left-overs. A failure is only a warning: the save that follows does not depend on it.
@@ -273,6 +291,7 @@ std::optional<std::filesystem::path> CheckpointManager::find_latest() {
                   "anew",
                   dir_.string(), found.broken.size(), found.broken.back().filename().string(),
                   last_reason.empty() ? "" : "; the last one: ", last_reason);
+      last_found_ = found.steps.back();
       return (dir_ / step_dir_name(found.steps.back())).string();
     });
     if (chosen[0].empty()) return std::nullopt;

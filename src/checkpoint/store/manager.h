@@ -8,6 +8,7 @@
 
 #include "checkpoint/format/manifest.h"
 #include "checkpoint/format/pieces.h"
+#include "checkpoint/store/retention.h"
 #include "checkpoint/store/run_folder.h"
 #include "parallel/comm/core/communicator.h"
 
@@ -17,9 +18,8 @@ namespace tessera {
 // `world`.
 class CheckpointManager {
  public:
-  // dir: RUN/checkpoints. keep: how many committed checkpoints stay (0: all). `warn` takes one
-  // line.
-  CheckpointManager(std::filesystem::path dir, int keep, Communicator& world,
+  // dir: RUN/checkpoints. rules: which committed checkpoints stay. `warn` takes one line.
+  CheckpointManager(std::filesystem::path dir, RetentionRules rules, Communicator& world,
                     std::function<void(const std::string&)> warn);
 
   // Commit order: step-N.partial/ is made anew (with a number behind it where a left-over cannot be
@@ -31,10 +31,15 @@ class CheckpointManager {
   // may be of another run.
   std::filesystem::path save(Manifest manifest, const std::vector<Piece>& pieces);
 
-  // Deletes the oldest whole checkpoints beyond `keep`; the one that save() wrote last stays
-  // whatever its number. Not part of save(), so that the validation of the saved step can be made
-  // before anything is deleted. What cannot be deleted is a warning.
+  // Deletes the whole checkpoints that no rule keeps, never the one that save() wrote last, nor one
+  // that find_latest() gave since. Not part of save(), so that the validation of the saved step can
+  // be made before anything is deleted. What cannot be deleted is a warning.
   void retire_old();
+
+  // The validation loss of a step (validation_losses.h), by which the best checkpoints are told;
+  // and the end of what is known of the steps after `step`, to which a run has gone back.
+  void record_loss(int64_t step, double loss);
+  void forget_losses_after(int64_t step);
 
   // The newest checkpoint that is complete and whole (every checksum verified), chosen by rank 0
   // and agreed by all. One that is damaged is warned of by name, moved to step-N.broken, and the
@@ -68,12 +73,13 @@ class CheckpointManager {
   void commit(Manifest& manifest, const std::filesystem::path& partial,
               const std::filesystem::path& target);
   void point_latest_to(int64_t step);
-  void retire_beyond_keep();
+  void retire_by_rules();
   void warn_of_left_overs();
 
   std::filesystem::path dir_;
-  int keep_;
+  RetentionRules rules_;
   std::optional<int64_t> last_saved_;
+  std::optional<int64_t> last_found_;  // of rank 0: by find_latest(), nothing was saved since
   Communicator& world_;
   std::function<void(const std::string&)> warn_;
   std::function<void()> check_ours_ = [] {};

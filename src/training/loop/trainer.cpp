@@ -88,7 +88,8 @@ void Trainer::validate() {
         return stop_;
       });
   if (!eval) return;
-  parts_.reporter.write(*eval);  // on the disk before clear() removes the note
+  parts_.checkpoints.record_loss(step, eval->loss);  // before the line: it ends what is owed
+  parts_.reporter.write(*eval);                      // on the disk before clear() removes the note
   parts_.owed.clear();
   meet_after_file_work(world_);
   parts_.reporter.say(*eval);
@@ -249,6 +250,7 @@ void Trainer::roll_back(const GlobalBatch& batch, const std::string& what,
       folder->parent_path(), back,
       order_of(parts_.manifest.seed, parts_.manifest.data, parts_.manifest.config), world_);
   parts_.reporter.warn(
+  parts_.checkpoints.forget_losses_after(back.step);
       fmt::format("{}. Going back to {} and on without these samples", what, folder->string()));
   parts_.reporter.rolled_back(
       {progress_.step + 1, back.step, batch.counters.begin, batch.counters.end, parameter});
