@@ -158,7 +158,10 @@ struct OpenFolder {
         keep_lines(config.checkpoint.on_error == OnSaveError::kWarn),
         prepared(prepare_run_folder(path, world)),
         console(world.rank() == 0 ? path / "logs" / "train.log" : std::filesystem::path()),
-        checkpoints(path / "checkpoints", config.checkpoint.keep, world, warn()) {
+        checkpoints(
+            path / "checkpoints",
+            {config.checkpoint.keep, config.checkpoint.keep_every, config.checkpoint.keep_best},
+            world, warn()) {
     for (const std::string& warning : prepared.warnings) console.warn(warning);
     if (world.rank() == 0) checkpoints.set_check([this] { prepared.lock->check(); });
     checkpoints.set_stop_check([&stop_signal] { stop_signal.check(); });
@@ -250,6 +253,7 @@ TrainOutcome run(const Config& requested, std::unique_ptr<Communicator> joined,
     write_run_hf_files(config, start, console);
   }
   const auto metrics = folder.open_metrics(root, start.progress.step);
+  folder.checkpoints.forget_losses_after(start.progress.step);
   Reporter reporter(config, console, metrics.get(), *memory);
   CheckpointSaver saver(folder.checkpoints, world.host_group("checkpoint"),
                         engine->save_staging().staging());

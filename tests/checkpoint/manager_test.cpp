@@ -100,6 +100,49 @@ TEST_F(Managers, TheOneJustSavedStaysWhateverItsNumber) {
   EXPECT_EQ(listing(), (std::set<std::string>{"latest", "step-00000050"}));
 }
 
+TEST_F(Managers, MultiplesAndTheBestStayBesideTheNewest) {
+  const auto self = make_self_communicator();
+  CheckpointManager manager(dir_, {1, 4, 2}, *self, nullptr);
+  RankPieces rank = make_pieces(0, 1, 0, 1, true, kAllStates);
+  const std::vector<double> losses = {3.0, 1.0, 5.0, 4.0, 2.0, 1.0, 6.0};
+  for (int64_t step = 1; step <= 7; ++step) {
+    manager.save(test_manifest(step, kAllStates), rank.pieces);
+    manager.record_loss(step, losses[static_cast<size_t>(step - 1)]);
+    manager.retire_old();
+  }
+  // 2 and 6 are the best, 4 is a multiple, 7 the newest.
+  const std::set<std::string> left = {"latest",        "validation.json", "step-00000002",
+                                      "step-00000004", "step-00000006",   "step-00000007"};
+  EXPECT_EQ(listing(), left);
+  for (const int64_t step : {2, 4, 6, 7}) CheckpointReader(dir_ / step_dir_name(step)).verify();
+  // Another manager of the folder knows the losses as well; one that cannot read them deletes
+  // nothing.
+  std::string warnings;
+  CheckpointManager next(dir_, {1, 0, 1}, *self,
+                         [&](const std::string& line) { warnings += line; });
+  spit(dir_ / "validation.json", "{");
+  next.retire_old();
+  EXPECT_EQ(listing(), left);
+  EXPECT_TRUE(contains(warnings, "old checkpoints stay"));
+  EXPECT_TRUE(contains(user_error([&] { next.forget_losses_after(0); }), "cannot be used"));
+}
+
+// The run is at a step that it found: nothing newer is whole, whatever the names say.
+TEST_F(Managers, TheOneThatWasFoundStaysUntilTheNextIsSaved) {
+  for (const int64_t step : {10, 20, 30}) save(step);
+  const auto self = make_self_communicator();
+  CheckpointManager manager(dir_, 1, *self, nullptr);
+  ASSERT_EQ(manager.find_latest(), dir_ / "step-00000030");
+  save(40);  // of another program, say
+  manager.retire_old();
+  EXPECT_EQ(listing(), (std::set<std::string>{"latest", "step-00000030", "step-00000040"}));
+  RankPieces rank = make_pieces(0, 1, 0, 1, true, kAllStates);
+  manager.save(test_manifest(50, kAllStates), rank.pieces);
+  EXPECT_EQ(listing().size(), 4u);
+  manager.retire_old();
+  EXPECT_EQ(listing(), (std::set<std::string>{"latest", "step-00000050"}));
+}
+
 TEST_F(Managers, RetentionTouchesOnlyWholeCheckpoints) {
   save(1);
   fs::create_directories(dir_ / "step-00000002");  // no manifest

@@ -11,6 +11,7 @@
 #include "checkpoint/format/manifest.h"
 #include "checkpoint/format/pieces.h"
 #include "checkpoint/format/rank_file.h"
+#include "checkpoint/store/retention.h"
 #include "checkpoint/store/run_folder.h"
 #include "checkpoint/store/step_save.h"
 #include "checkpoint/store/stored_checkpoint.h"
@@ -22,9 +23,8 @@ namespace tessera {
 // `world`.
 class CheckpointManager {
  public:
-  // dir: RUN/checkpoints. keep: how many committed checkpoints stay (0: all). `warn` takes one
-  // line.
-  CheckpointManager(std::filesystem::path dir, int keep, Communicator& world,
+  // dir: RUN/checkpoints. rules: which committed checkpoints stay. `warn` takes one line.
+  CheckpointManager(std::filesystem::path dir, RetentionRules rules, Communicator& world,
                     std::function<void(const std::string&)> warn);
 
   // Saves one step from host memory and waits for it (save_step()).
@@ -33,11 +33,17 @@ class CheckpointManager {
   // else of this object is called meanwhile.
   std::filesystem::path save(SaveWork work, Communicator& group);
 
-  // Deletes the oldest whole checkpoints beyond `keep`; the one that save() wrote last stays
-  // whatever its number. Not part of save(), so that the validation of the saved step can be made
-  // before anything is deleted. What cannot be deleted is a warning. Rank 0 alone does it, and
-  // nobody waits: not collective.
+  // Deletes the whole checkpoints that no rule keeps, never the one that save() wrote last, nor one
+  // that find_latest() gave since. Not part of save(), so that the validation of the saved step can
+  // be made before anything is deleted. What cannot be deleted is a warning. Rank 0 alone does it,
+  // and nobody waits: not collective.
   void retire_old();
+
+  // The validation loss of a step (validation_losses.h), by which the best checkpoints are told;
+  // and the end of what is known of the steps after `step`, to which a run has gone back.
+  // The first is not collective, and a failure of it is a warning.
+  void record_loss(int64_t step, double loss);
+  void forget_losses_after(int64_t step);
 
   // The newest checkpoint that is complete: manifest and index are whole, and all files are there
   // with their sizes. Its data are checked when they are loaded, block by block. Chosen and read by
@@ -80,11 +86,12 @@ class CheckpointManager {
 
  private:
   void set_damaged_aside(const std::filesystem::path& step_dir, const std::string& why);
-  void retire_beyond_keep();
+  void retire_by_rules();
 
   SavePlace place_;
-  int keep_;
+  RetentionRules rules_;
   std::optional<int64_t> last_saved_;
+  std::optional<int64_t> last_found_;  // of rank 0: by find_latest(), nothing was saved since
   std::chrono::milliseconds late_files_ = std::chrono::seconds(10);
   std::string last_damage_;  // of a checkpoint that was set aside
   Communicator& world_;

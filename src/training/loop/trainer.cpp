@@ -107,6 +107,7 @@ void Trainer::validate() {
         return stop_;
       });
   if (!eval) return;
+  parts_.checkpoints.record_loss(step, eval->loss);  // before the line: it ends what is owed
   if (parts_.reporter.write(*eval))
     parts_.owed.clear();  // the line is on the disk
   else
@@ -280,11 +281,13 @@ void Trainer::roll_back(const GlobalBatch& batch, const std::string& what,
   write_rollback_record(
       folder.parent_path(), back,
       order_of(parts_.manifest.seed, parts_.manifest.data, parts_.manifest.config), world_);
+  parts_.checkpoints.forget_losses_after(back.step);
   parts_.reporter.warn(
       fmt::format("{}. Going back to {} and on without these samples", what, folder.string()));
   parts_.reporter.rolled_back(
       {progress_.step + 1, back.step, batch.counters.begin, batch.counters.end, parameter});
   progress_ = std::move(back);
+  saved_step_ = progress_.step;
   if (progress_.loss_scale) scaler_.restore(*progress_.loss_scale);
   meet_after_file_work(world_);
 }
