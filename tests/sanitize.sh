@@ -20,7 +20,7 @@ case ${1:-} in
     tests=(box_test dtype_test files_test name_pattern_test philox_test xxh3_test
       self_communicator_test thread_communicator_test mesh_test slot_plan_test flat_bucket_test compare_replicas_test
       moment_file_test bucket_set_test module_stage_test memory_model_test trace_test safetensors_test manifest_test
-      forged_test reader_test manager_test convert_test)
+      forged_test piece_index_test reader_test manager_test convert_test)
     ;;
   *)
     sed -n '2,6s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
