@@ -16,7 +16,7 @@
 namespace tessera {
 namespace {
 
-constexpr int64_t kStreamBytes = int64_t{32} << 20;
+constexpr int64_t kStreamBytes = int64_t{8} << 20;
 
 void check_wanted(const Piece& piece, const std::vector<int64_t>& shape,
                   const std::filesystem::path& dir) {

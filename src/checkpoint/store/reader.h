@@ -35,7 +35,7 @@ class CheckpointReader : public StateSource {
     return checkpoint_->dtype(tensor, state);
   }
 
-  // Gives `sink` a whole tensor in row-major order as `dtype`, in parts of some MiB, whatever boxes
+  // Gives `sink` a whole tensor in row-major order as `dtype`, in parts of a few MiB, whatever boxes
   // it is stored in; each stored byte is read about once. UserError if values are beyond the range
   // of `dtype`, after `sink` has had them: what it makes of them counts only when stream() has
   // returned.
