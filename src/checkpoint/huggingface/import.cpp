@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
+#include <mutex>
 
 #include "base/error.h"
 #include "base/files/files.h"
@@ -13,7 +15,9 @@
 #include "checkpoint/huggingface/hf_files.h"
 #include "checkpoint/huggingface/hf_names.h"
 #include "checkpoint/huggingface/hugging_face.h"
+#include "checkpoint/huggingface/replaceable.h"
 #include "checkpoint/store/whole_folder.h"
+#include "checkpoint/store/write_pieces.h"
 #include "safetensors/format.h"
 
 namespace tessera {
@@ -22,7 +26,6 @@ namespace {
 using Tensor = HuggingFaceFolder::Tensor;
 
 constexpr int64_t kChunkElements = int64_t{1} << 20;
-constexpr int64_t kMaxFileBytes = int64_t{4} << 30;  // a larger model gets several files
 
 // Where the data of one of our tensors lies: rows of a file's tensor, or columns of one that is
 // stored transposed.
@@ -132,14 +135,6 @@ std::vector<Source> plan_sources(const HuggingFaceFolder& folder, const HfModel&
   return sources;
 }
 
-StoredPiece whole_piece(const TensorInfo& info) {
-  StoredPiece piece;
-  piece.key = piece_key(info.name, kStateParam);
-  piece.slice.box = whole_box(info.shape);
-  piece.slice.end = piece.slice.box.numel();
-  return piece;
-}
-
 // UserError if values became infinite in fp32, which can only happen to those of F64.
 void check_range(const File& file, const Source& source, int64_t beyond, int64_t numel) {
   if (beyond == 0) return;
@@ -186,31 +181,42 @@ void stream_columns(const File& file, const Source& source, RankFileWriter& writ
   }
 }
 
-ManifestFile write_file(const HuggingFaceFolder& folder, const Source* first, const Source* last,
-                        const std::filesystem::path& path) {
+// Writes the sources as the files of a step folder.
+std::vector<ManifestFile> write_files(const HuggingFaceFolder& folder,
+                                      const std::vector<Source>& sources,
+                                      const std::filesystem::path& step_dir,
+                                      const ToolOptions& tool) {
   std::vector<StoredPiece> pieces;
-  for (const Source* source = first; source != last; ++source)
-    pieces.push_back(whole_piece(source->info));
-  RankFileWriter writer(path, std::move(pieces));
-  File file;
-  size_t open_file = 0;
-  for (const Source* source = first; source != last; ++source) {
-    if (!file.is_open() || open_file != source->stored.file)
-      file = open_source(folder.files[source->stored.file]);
-    open_file = source->stored.file;
-    if (source->transposed)
-      stream_columns(file, *source, writer);
-    else
-      stream_rows(file, *source, writer);
-  }
-  return writer.finish();
+  for (const Source& source : sources)
+    pieces.push_back(whole_piece(source.info, kStateParam, Dtype::kF32));
+  std::mutex one_matrix;  // held by the thread that has a whole matrix in memory
+  return write_pieces(step_dir, pieces, tool, [&]() -> FillPiece {
+    struct Reading {
+      File file;
+      size_t index = 0;  // of the open file
+    };
+    const auto reading = std::make_shared<Reading>();
+    return [&, reading](size_t i, RankFileWriter& writer) {
+      const Source& source = sources[i];
+      if (!reading->file.is_open() || source.stored.file != reading->index)
+        reading->file = open_source(folder.files[source.stored.file]);
+      reading->index = source.stored.file;
+      if (source.transposed) {
+        const std::lock_guard lock(one_matrix);
+        stream_columns(reading->file, source, writer);
+      } else {
+        stream_rows(reading->file, source, writer);
+      }
+    };
+  });
 }
 
 }  // namespace
 
 std::vector<std::string> import_hugging_face(
     const std::filesystem::path& hf_dir, const std::filesystem::path& step_dir,
-    const std::function<HfModel(const nlohmann::json& config)>& recognize) {
+    const std::function<HfModel(const nlohmann::json& config)>& recognize,
+    const ToolOptions& tool) {
   nlohmann::json config = read_hugging_face_config(hf_dir);
   const HfModel model = recognize(config);
   HuggingFaceFolder folder = open_hugging_face(hf_dir, std::move(config), model.tensors);
@@ -233,25 +239,12 @@ std::vector<std::string> import_hugging_face(
   for (const Source& source : sources) manifest.tensors.push_back(source.info);
   if (!model.parameters.empty()) check_tensors(manifest, model.parameters);
 
-  WholeFolder output(step_dir);
-  const Source* const end = sources.data() + sources.size();
-  for (const Source* first = sources.data(); first != end;) {
-    int64_t bytes = 0;
-    const Source* last = first;
-    for (; last != end; ++last) {
-      const int64_t more = whole_piece(last->info).bytes();
-      if (last != first && more > kMaxFileBytes - bytes) break;
-      bytes += more;
-    }
-    const auto number = static_cast<int>(manifest.files.size());
-    manifest.files.push_back(
-        write_file(folder, first, last, output.partial() / rank_file_name(number)));
-    first = last;
-  }
+  WholeFolder output(step_dir, Replace::when(tool.replace, why_no_step_folder, {hf_dir}));
+  manifest.files = write_files(folder, sources, output.partial(), tool);
   copy_hf_files(hf_dir, output.partial() / kHfFilesFolder);
   write_manifest(output.partial(), manifest);
   output.publish();
-  folder.notes.insert(folder.notes.end(), output.lacks().begin(), output.lacks().end());
+  folder.notes.insert(folder.notes.end(), output.notes().begin(), output.notes().end());
   return folder.notes;
 }
 

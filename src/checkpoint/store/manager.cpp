@@ -22,6 +22,7 @@
 #include "base/error.h"
 #include "base/files/files.h"
 #include "base/files/try_folder.h"
+#include "checkpoint/format/own_part.h"
 #include "checkpoint/format/rank_file.h"
 #include "checkpoint/store/reader.h"
 #include "parallel/comm/core/agreement.h"
@@ -33,20 +34,6 @@ namespace {
 // away what is not.
 bool is_committed(const std::filesystem::path& step_dir) {
   return is_file(step_dir / "manifest.json");
-}
-
-// A rank's part of a piece that `replicas` ranks hold alike.
-BoxSlice own_part(const Piece& piece) {
-  if (piece.replicas < 1 || piece.replica < 0 || piece.replica >= piece.replicas)
-    fail("checkpoint", "tensor '{}': replica {} of {}; the rule is 0 <= replica < replicas",
-         piece.tensor, piece.replica, piece.replicas);
-  // numel x replica / replicas, without the product that could pass 2^63.
-  const int64_t each = piece.slice.numel() / piece.replicas;
-  const int64_t rest = piece.slice.numel() % piece.replicas;
-  const auto bound = [&](int replica) {
-    return piece.slice.begin + each * replica + rest * replica / piece.replicas;
-  };
-  return {piece.slice.box, bound(piece.replica), bound(piece.replica + 1)};
 }
 
 // Finds out now, not hours later, if the folder cannot be written to. Returns what its file system

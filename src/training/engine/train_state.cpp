@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "parallel/device/host_copy.h"
+#include "training/engine/piece_replica.h"
 
 namespace tessera {
 namespace {
@@ -25,14 +26,6 @@ Dtype file_dtype(at::ScalarType dtype) {
 at::Tensor state_of(FlatBucket& bucket, size_t index) {
   if (index == 0) return bucket.master();
   return bucket.trainable() ? bucket.moments().at(index - 1) : at::Tensor();
-}
-
-void share(Piece& piece, const Parameter& parameter, const Mesh& mesh) {
-  piece.replica = mesh.dp_replicate_rank();
-  piece.replicas = mesh.dp_replicate();
-  const int copies = parameter.spec.tp.copies(mesh.tp());
-  piece.replica = piece.replica * copies + parameter.spec.tp.copy(mesh.tp_rank());
-  piece.replicas *= copies;
 }
 
 // `state`: on the host.
@@ -70,7 +63,8 @@ Snapshot take_snapshot(const std::vector<FlatBucket*>& buckets, const Mesh& mesh
       snapshot.copies.push_back(state);
       for (const Segment& segment : bucket->segments()) {
         snapshot.pieces.push_back(piece_of(segment, states[i], state));
-        share(snapshot.pieces.back(), *segment.parameter, mesh);
+        set_replica(snapshot.pieces.back(), *segment.parameter, mesh.shape(),
+                    mesh.dp_replicate_rank(), mesh.tp_rank());
       }
     }
   }
