@@ -9,8 +9,7 @@
 #include <string_view>
 #include <utility>
 
-#include "base/text/readable_bytes.h"
-#include "training/output/console.h"
+#include "base/text/quantities.h"
 
 namespace tessera {
 namespace {
@@ -56,8 +55,8 @@ std::string progress_line(const std::string& what, int64_t done, int64_t total, 
   return fmt::format(
       "{} [{}{}] {:3.0f} %  {} of {}  {}/s  {} left", what,
       std::string(static_cast<size_t>(full), '#'),
-      std::string(static_cast<size_t>(kWidth - full), '.'), 100 * part, readable_bytes(done),
-      readable_bytes(total), readable_bytes(static_cast<int64_t>(rate)),
+      std::string(static_cast<size_t>(kWidth - full), '.'), 100 * part, bytes_text(done),
+      bytes_text(total), bytes_text(static_cast<int64_t>(rate)),
       rate > 0 ? duration_text(static_cast<double>(total - done) / rate) : "unknown time");
 }
 

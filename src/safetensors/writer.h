@@ -19,6 +19,11 @@ struct TensorSpec {
   std::vector<int64_t> shape;
 };
 
+// The first bytes of a safetensors file: length and header, padded with spaces so that the data
+// begin at a multiple of 8. `path` names the file in messages. Error for names that are not UTF-8.
+std::string safetensors_header(const std::string& path, const std::vector<TensorSpec>& specs,
+                               const std::map<std::string, std::string>& metadata);
+
 // Writes a safetensors file: the header first, then the data, either front to back by append() or,
 // by several threads at once, in any order by write().
 class SafetensorsWriter {
@@ -33,20 +38,16 @@ class SafetensorsWriter {
   // Bytes of tensor number `tensor` from its byte `offset` on. Each byte must come exactly once.
   void write(size_t tensor, int64_t offset, const void* data, int64_t bytes);
 
-  // Writes new values of the metadata over those given to the constructor. Each must be as long as
-  // the old one, since the header keeps its size; Error if it would not.
-  void replace_metadata(const std::map<std::string, std::string>& metadata);
-
   // fsyncs and closes. Error if fewer bytes came than the header says.
   void finish();
 
   int64_t file_size() const { return data_begin() + data_bytes_; }
+  // Where the data begin in the file: 8 + header.
+  int64_t data_begin() const { return static_cast<int64_t>(header_.size()); }
   // XXH3 of the first 8 + header bytes.
   std::string header_xxh3() const;
 
  private:
-  int64_t data_begin() const { return static_cast<int64_t>(header_.size()); }
-
   std::vector<TensorSpec> specs_;
   std::vector<int64_t> ends_;  // of the tensors, in bytes from the start of the data
   int64_t data_bytes_ = 0;

@@ -117,7 +117,7 @@ TEST_F(Tools, ListSaysWhatEachFolderIs) {
   fs::create_directory(checkpoints / "step-00000014.partial.2");
   spit(checkpoints / "step-00000014.partial.2" / rank_file_name(0), "1234567");
   fs::create_directory(checkpoints / "step-00000001.deleting");
-  spit(checkpoints / "validation.json", R"({"9": 2.5, "10": 1.25, "11": 7, "mine": "x"})");
+  spit(checkpoints / "validation.json", R"({"losses": {"9": 2.5, "10": 1.25, "11": 7}})");
 
   for (const fs::path& run : {dir_, dir_ / "", checkpoints}) {
     const StepList list = list_steps(run);

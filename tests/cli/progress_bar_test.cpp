@@ -13,11 +13,11 @@ namespace {
 
 TEST(ProgressLine, SaysHowFarHowFastAndHowLong) {
   EXPECT_EQ(progress_line("verify", 1 << 30, int64_t{4} << 30, 2.0),
-            "verify [#####...............]  25 %  1.0 GiB of 4.0 GiB  512.0 MiB/s  6 s left");
-  EXPECT_EQ(progress_line("diff", 0, 100, 0.0),
-            "diff [....................]   0 %  0 B of 100 B  0 B/s  unknown time left");
-  EXPECT_EQ(progress_line("diff", 100, 100, 1.0),
-            "diff [####################] 100 %  100 B of 100 B  100 B/s  0 s left");
+            "verify [#####...............]  25 %  1.00 GiB of 4.00 GiB  512 MiB/s  6 s left");
+  EXPECT_EQ(progress_line("diff", 0, 102400, 0.0),
+            "diff [....................]   0 %  0 KiB of 100 KiB  0 KiB/s  unknown time left");
+  EXPECT_EQ(progress_line("diff", 102400, 102400, 1.0),
+            "diff [####################] 100 %  100 KiB of 100 KiB  100 KiB/s  0 s left");
   EXPECT_NE(progress_line("diff", 0, 0, 1.0).find("100 %"), std::string::npos);
 }
 

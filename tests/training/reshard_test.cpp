@@ -3,12 +3,14 @@
 #include <memory>
 
 #include "base/files/files.h"
+#include "checkpoint/store/reader.h"
 #include "checkpoint/tools/diff.h"
 #include "checkpoint/tools/reshard.h"
 #include "models/llama/llama.h"
 #include "parallel/executor/bucket_set.h"
 #include "support/convert_model.h"
 #include "support/golden_models.h"
+#include "training/engine/load_states.h"
 #include "training/engine/mesh_pieces.h"
 #include "training/engine/train_state.h"
 #include "training/tiny_run.h"
@@ -28,12 +30,12 @@ void load_and_save(const Config& config, MeshShape shape, int zero,
     const auto buckets = set.pointers();
     const std::vector<std::string> names = {kStateParam, kStateExpAvg, kStateExpAvgSq};
     CheckpointReader reader(from);
-    load_states(buckets, names, reader);
+    load_states(buckets, mesh, names, reader);
     CheckpointManager manager(std::filesystem::path(config.run.dir) / "checkpoints", 0,
                               mesh.world(), [](const std::string&) {});
     Manifest manifest = reader.manifest();
     manifest.step = step;
-    manager.save(std::move(manifest), take_snapshot(buckets, mesh, names).pieces);
+    manager.save(std::move(manifest), state_pieces(buckets, mesh, names));
   });
 }
 

@@ -126,7 +126,7 @@ std::vector<std::string> consolidate(const std::filesystem::path& step_dir,
     write_file_atomic(exports.back().folder / kTrainingStateFile,
                       training_numbers(manifest).dump(2) + "\n");
   }
-  write_export_files(step_dir, exports, options.max_shard_bytes, options.tool);
+  write_export_files(reader.checkpoint(), exports, options.max_shard_bytes, options.tool);
   if (options.with_optimizer) sync_folder(exports.back().folder);
   write_file_atomic(folder.partial() / "config.json", config.dump(2) + "\n");
   if (carried) copy_hf_files(*carried, folder.partial());

@@ -73,10 +73,10 @@ struct Plan {
 
 // Shares the tensors of one set out to files and adds their items. Writes the index, if one is
 // wanted.
-void plan_files(const CheckpointReader& reader, const ExportFiles& set, int64_t max_file_bytes,
+void plan_files(const Manifest& manifest, const ExportFiles& set, int64_t max_file_bytes,
                 Plan& plan) {
   std::map<std::string, int64_t> rows;  // of our tensors that have any
-  for (const TensorInfo& info : reader.manifest().tensors)
+  for (const TensorInfo& info : manifest.tensors)
     if (!info.shape.empty()) rows[info.name] = info.shape[0];
 
   std::vector<int64_t> sizes;
@@ -140,17 +140,15 @@ int64_t ExportTensor::bytes() const {
   return checked_numel(spec.shape, spec.dtype) * dtype_size(spec.dtype);
 }
 
-void write_export_files(const std::filesystem::path& step_dir,
+void write_export_files(const std::shared_ptr<const StoredCheckpoint>& checkpoint,
                         const std::vector<ExportFiles>& exports, int64_t max_file_bytes,
                         const ToolOptions& tool) {
   Plan plan;
-  {
-    const CheckpointReader reader(step_dir);
-    for (const ExportFiles& set : exports) plan_files(reader, set, max_file_bytes, plan);
-  }
+  for (const ExportFiles& set : exports)
+    plan_files(checkpoint->manifest(), set, max_file_bytes, plan);
   ByteProgress progress(plan.bytes, tool.progress);
   share_out(plan.items.size(), tool.threads, [&]() -> Worker {
-    const auto reader = std::make_shared<CheckpointReader>(step_dir);
+    const auto reader = std::make_shared<CheckpointReader>(checkpoint);
     return [&, reader](size_t i) { write_item(*reader, plan.items[i], progress); };
   });
 }

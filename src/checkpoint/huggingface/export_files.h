@@ -2,10 +2,12 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "checkpoint/store/stored_checkpoint.h"
 #include "checkpoint/store/tool_options.h"
 #include "safetensors/writer.h"
 
@@ -37,10 +39,10 @@ struct ExportFiles {
   std::vector<ExportTensor> tensors;
 };
 
-// Writes the tensors of STEP_DIR in files of at most `max_file_bytes` (a larger tensor has one to
-// itself), with the index where there are several. Threads share the tensors. Each has some 50 MiB
-// of buffers, whatever the sizes of tensors.
-void write_export_files(const std::filesystem::path& step_dir,
+// Writes the tensors of a checkpoint in files of at most `max_file_bytes` (a larger tensor has one
+// to itself), with the index where there are several. Threads share the tensors. Each has some 50
+// MiB of buffers, whatever the sizes of tensors.
+void write_export_files(const std::shared_ptr<const StoredCheckpoint>& checkpoint,
                         const std::vector<ExportFiles>& exports, int64_t max_file_bytes,
                         const ToolOptions& tool);
 

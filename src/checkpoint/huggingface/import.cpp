@@ -181,16 +181,15 @@ void stream_columns(const File& file, const Source& source, RankFileWriter& writ
   }
 }
 
-// Writes the sources as the files of a step folder.
-std::vector<ManifestFile> write_files(const HuggingFaceFolder& folder,
-                                      const std::vector<Source>& sources,
-                                      const std::filesystem::path& step_dir,
-                                      const ToolOptions& tool) {
-  std::vector<StoredPiece> pieces;
+// Writes the sources as the files of a step folder, and names these in the manifest.
+void write_files(const HuggingFaceFolder& folder, const std::vector<Source>& sources,
+                 const std::filesystem::path& step_dir, Manifest& manifest,
+                 const ToolOptions& tool) {
+  std::vector<FilePiece> pieces;
   for (const Source& source : sources)
     pieces.push_back(whole_piece(source.info, kStateParam, Dtype::kF32));
   std::mutex one_matrix;  // held by the thread that has a whole matrix in memory
-  return write_pieces(step_dir, pieces, tool, [&]() -> FillPiece {
+  write_pieces(step_dir, pieces, manifest, tool, [&]() -> FillPiece {
     struct Reading {
       File file;
       size_t index = 0;  // of the open file
@@ -240,7 +239,7 @@ std::vector<std::string> import_hugging_face(
   if (!model.parameters.empty()) check_tensors(manifest, model.parameters);
 
   WholeFolder output(step_dir, Replace::when(tool.replace, why_no_step_folder, {hf_dir}));
-  manifest.files = write_files(folder, sources, output.partial(), tool);
+  write_files(folder, sources, output.partial(), manifest, tool);
   copy_hf_files(hf_dir, output.partial() / kHfFilesFolder);
   write_manifest(output.partial(), manifest);
   output.publish();

@@ -51,7 +51,9 @@ std::string why_no_export_files(const std::filesystem::path& folder, const char*
 std::string why_no_step_folder(const std::filesystem::path& folder) {
   return reason_of_look([&]() -> std::string {
     std::set<std::string> known{"manifest.json", kHfFilesFolder};
-    for (const ManifestFile& file : read_manifest(folder).files) known.insert(file.name);
+    const Manifest manifest = read_manifest(folder);
+    for (const ManifestFile& file : manifest.files) known.insert(file.name);
+    if (manifest.index) known.insert(manifest.index->name);
     for (const auto& path : list_folder(folder))
       if (!known.contains(path.filename().string()))
         return fmt::format("{} is no part of a checkpoint", path.string());

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <ostream>
 
-#include "base/text/readable_bytes.h"
+#include "base/text/quantities.h"
 #include "checkpoint/store/reader.h"
 
 namespace tessera {
@@ -42,7 +42,7 @@ void inspect(const std::filesystem::path& step_dir, std::ostream& out) {
       << fmt::format("states      {}\n", fmt::join(manifest.states, ", "))
       << fmt::format("parameters  {} in {} tensors\n", parameters, manifest.tensors.size())
       << fmt::format("files       {} of {} in all\n\n", manifest.files.size(),
-                     readable_bytes(file_bytes));
+                     bytes_text(file_bytes));
   out << fmt::format("{:<{}}  {:<18}  {:>12}  {}\n", "tensor", name_width, "shape", "elements",
                      "stored as");
   for (const TensorInfo& tensor : manifest.tensors) {
@@ -56,7 +56,7 @@ void inspect(const std::filesystem::path& step_dir, std::ostream& out) {
   }
   out << "\n";
   for (const ManifestFile& file : manifest.files)
-    out << fmt::format("{}  {:>12}\n", file.name, readable_bytes(file.size));
+    out << fmt::format("{}  {:>12}\n", file.name, bytes_text(file.size));
 }
 
 nlohmann::ordered_json inspect_json(const std::filesystem::path& step_dir) {

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "checkpoint/huggingface/hf_files.h"
 #include "checkpoint/huggingface/replaceable.h"
+#include "checkpoint/store/stored_checkpoint.h"
 #include "checkpoint/store/whole_folder.h"
 #include "checkpoint/store/write_pieces.h"
 #include "checkpoint/tools/compare_tensors.h"
@@ -17,6 +18,7 @@ namespace tessera {
 namespace {
 
 namespace fs = std::filesystem;
+using Inputs = std::vector<std::shared_ptr<const StoredCheckpoint>>;
 
 // UserError unless both have the same tensors; five names of each kind.
 void check_same_tensors(const Manifest& a, const fs::path& a_dir, const Manifest& b,
@@ -58,14 +60,13 @@ void compare_models(const nlohmann::json& first, const nlohmann::json& other,
 }
 
 // The manifest of the mean, without its files.
-Manifest mean_manifest(const SideBySide& inputs, const std::vector<fs::path>& step_dirs,
-                       std::vector<std::string>& notes) {
-  const Manifest& first = inputs[0].manifest();
+Manifest mean_manifest(const Inputs& inputs, std::vector<std::string>& notes) {
+  const Manifest& first = inputs[0]->manifest();
   const Manifest* newest = &first;
-  for (size_t i = 1; i < step_dirs.size(); ++i) {
-    const Manifest& other = inputs[i].manifest();
-    check_same_tensors(first, step_dirs[0], other, step_dirs[i]);
-    compare_models(first.model, other.model, step_dirs[i], notes);
+  for (const auto& input : inputs) {
+    const Manifest& other = input->manifest();
+    check_same_tensors(first, inputs[0]->dir(), other, input->dir());
+    compare_models(first.model, other.model, input->dir(), notes);
     if (other.step > newest->step) newest = &other;
   }
   Manifest manifest;
@@ -101,33 +102,30 @@ std::vector<std::string> average_steps(const std::vector<fs::path>& step_dirs, c
                                        const ToolOptions& tool) {
   if (step_dirs.size() < 2)
     fail_user("checkpoint", "{} step folder is given; a mean is of two or more", step_dirs.size());
+  Inputs inputs;
+  for (const fs::path& step_dir : step_dirs) inputs.push_back(StoredCheckpoint::open(step_dir));
   std::vector<std::string> notes;
-  Manifest manifest;
-  std::vector<StoredPiece> pieces;
-  {
-    const SideBySide inputs(step_dirs);
-    manifest = mean_manifest(inputs, step_dirs, notes);
-    for (const TensorInfo& tensor : manifest.tensors) {
-      bool wide = false;
-      for (size_t i = 0; i < step_dirs.size(); ++i)
-        wide |= inputs[i].stored_dtype(tensor.name, kStateParam) == Dtype::kF64;
-      pieces.push_back(whole_piece(tensor, kStateParam, wide ? Dtype::kF64 : Dtype::kF32));
-    }
+  Manifest manifest = mean_manifest(inputs, notes);
+  std::vector<FilePiece> pieces;
+  for (const TensorInfo& tensor : manifest.tensors) {
+    bool wide = false;
+    for (const auto& input : inputs) wide |= input->dtype(tensor.name, kStateParam) == Dtype::kF64;
+    pieces.push_back(whole_piece(tensor, kStateParam, wide ? Dtype::kF64 : Dtype::kF32));
   }
   WholeFolder folder(out, Replace::when(tool.replace, why_no_step_folder, step_dirs));
-  manifest.files = write_pieces(folder.partial(), pieces, tool, [&]() -> FillPiece {
+  write_pieces(folder.partial(), pieces, manifest, tool, [&]() -> FillPiece {
     struct Reading {
       SideBySide inputs;
       std::vector<float> narrow;
       std::vector<double> wide;
     };
-    const auto reading = std::make_shared<Reading>(Reading{SideBySide(step_dirs), {}, {}});
+    const auto reading = std::make_shared<Reading>(Reading{SideBySide(inputs), {}, {}});
     return [&, reading](size_t i, RankFileWriter& writer) {
       const TensorInfo& tensor = manifest.tensors[i];
       if (pieces[i].dtype == Dtype::kF64)
-        append_mean(reading->inputs, tensor, step_dirs.size(), reading->wide, writer);
+        append_mean(reading->inputs, tensor, inputs.size(), reading->wide, writer);
       else
-        append_mean(reading->inputs, tensor, step_dirs.size(), reading->narrow, writer);
+        append_mean(reading->inputs, tensor, inputs.size(), reading->narrow, writer);
     };
   });
   if (const auto carried = find_hf_files(step_dirs[0]))

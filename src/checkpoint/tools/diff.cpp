@@ -11,6 +11,7 @@
 
 #include "base/process/share_out.h"
 #include "checkpoint/format/rank_file.h"
+#include "checkpoint/store/stored_checkpoint.h"
 #include "checkpoint/tools/side_by_side.h"
 
 namespace tessera {
@@ -26,10 +27,10 @@ double difference_of(double a, double b) {
 }
 
 // Lists the states that both have of a tensor in `states`, and the others by name.
-void match_states(const SideBySide& both, const TensorInfo& in_a, const TensorInfo& in_b,
-                  CheckpointDifference& difference) {
-  const std::vector<std::string>& of_a = both[0].manifest().states_of(in_a);
-  const std::vector<std::string>& of_b = both[1].manifest().states_of(in_b);
+void match_states(const StoredCheckpoint& a, const TensorInfo& in_a, const StoredCheckpoint& b,
+                  const TensorInfo& in_b, CheckpointDifference& difference) {
+  const std::vector<std::string>& of_a = a.manifest().states_of(in_a);
+  const std::vector<std::string>& of_b = b.manifest().states_of(in_b);
   const auto has = [](const std::vector<std::string>& states, const std::string& state) {
     return std::find(states.begin(), states.end(), state) != states.end();
   };
@@ -41,18 +42,18 @@ void match_states(const SideBySide& both, const TensorInfo& in_a, const TensorIn
     if (in_a.shape != in_b.shape) continue;
     difference.states.push_back({.tensor = in_a.name,
                                  .state = state,
-                                 .a_dtype = both[0].stored_dtype(in_a.name, state),
-                                 .b_dtype = both[1].stored_dtype(in_a.name, state),
+                                 .a_dtype = a.dtype(in_a.name, state),
+                                 .b_dtype = b.dtype(in_a.name, state),
                                  .numel = whole_box(in_a.shape).numel()});
   }
   for (const std::string& state : of_b)
     if (!has(of_a, state)) difference.states_only_b.push_back(piece_key(in_b.name, state));
 }
 
-void compare_values(SideBySide& both, const TensorInfo& tensor, StateDifference& result,
+void compare_values(SideBySide& reading, const TensorInfo& tensor, StateDifference& result,
                     ByteProgress& progress) {
   double sum = 0;
-  both.read(tensor, result.state, [&](const std::vector<const double*>& values, int64_t numel) {
+  reading.read(tensor, result.state, [&](const std::vector<const double*>& values, int64_t numel) {
     for (int64_t i = 0; i < numel; ++i) {
       const double difference = difference_of(values[0][i], values[1][i]);
       if (difference == 0) continue;
@@ -80,27 +81,23 @@ bool CheckpointDifference::equal() const {
 CheckpointDifference diff_steps(const std::filesystem::path& a, const std::filesystem::path& b,
                                 const ToolOptions& tool) {
   CheckpointDifference difference{a, b, {}, {}, {}, {}};
-  std::map<std::string, TensorInfo> tensors;  // of a
-  {
-    const SideBySide both({a, b});
-    difference.tensors = compare_tensors(both[0].manifest(), both[1].manifest());
-    std::map<std::string, const TensorInfo*> in_b;
-    for (const TensorInfo& tensor : both[1].manifest().tensors) in_b[tensor.name] = &tensor;
-    for (const TensorInfo& tensor : both[0].manifest().tensors) {
-      tensors[tensor.name] = tensor;
-      if (const auto other = in_b.find(tensor.name); other != in_b.end())
-        match_states(both, tensor, *other->second, difference);
-    }
-  }
+  const std::vector both{StoredCheckpoint::open(a), StoredCheckpoint::open(b)};
+  difference.tensors = compare_tensors(both[0]->manifest(), both[1]->manifest());
+  std::map<std::string, const TensorInfo*> in_b;
+  for (const TensorInfo& tensor : both[1]->manifest().tensors) in_b[tensor.name] = &tensor;
+  for (const TensorInfo& tensor : both[0]->manifest().tensors)
+    if (const auto other = in_b.find(tensor.name); other != in_b.end())
+      match_states(*both[0], tensor, *both[1], *other->second, difference);
+
   int64_t bytes = 0;
   for (const StateDifference& state : difference.states)
     bytes += state.numel * dtype_size(state.a_dtype);
   ByteProgress progress(bytes, tool.progress);
   share_out(difference.states.size(), tool.threads, [&]() -> Worker {
-    const auto both = std::make_shared<SideBySide>(std::vector{a, b});
-    return [&, both](size_t i) {
+    const auto reading = std::make_shared<SideBySide>(both);
+    return [&, reading](size_t i) {
       StateDifference& state = difference.states[i];
-      compare_values(*both, tensors.at(state.tensor), state, progress);
+      compare_values(*reading, both[0]->tensor(state.tensor), state, progress);
     };
   });
   return difference;

@@ -9,11 +9,11 @@
 
 #include "base/error.h"
 #include "base/files/files.h"
-#include "base/text/json_text.h"
-#include "base/text/readable_bytes.h"
+#include "base/text/quantities.h"
 #include "base/text/utc_text.h"
 #include "checkpoint/format/manifest.h"
 #include "checkpoint/store/run_folder.h"
+#include "checkpoint/store/validation_losses.h"
 
 namespace tessera {
 namespace {
@@ -22,7 +22,6 @@ namespace fs = std::filesystem;
 
 constexpr const char* kWhole = "whole";
 constexpr const char* kDamaged = "damaged";
-constexpr const char* kLosses = "validation.json";
 
 // The bytes of the files in a folder, as far as they can be seen.
 int64_t bytes_in(const fs::path& folder) {
@@ -46,12 +45,15 @@ std::time_t changed_at(const fs::path& step_dir) {
 
 // Why the files are not those that the manifest names, going by their sizes; empty: they are.
 std::string why_damaged(const fs::path& step_dir, const Manifest& manifest) {
-  for (const ManifestFile& file : manifest.files) {
+  std::vector<std::pair<std::string, int64_t>> files;
+  for (const ManifestFile& file : manifest.files) files.emplace_back(file.name, file.size);
+  if (manifest.index) files.emplace_back(manifest.index->name, manifest.index->size);
+  for (const auto& [name, expected] : files) {
     std::error_code error;
-    const auto size = fs::file_size(step_dir / file.name, error);
-    if (error) return fmt::format("{}: {}", file.name, error.message());
-    if (static_cast<int64_t>(size) != file.size)
-      return fmt::format("{} has {} bytes, the manifest says {}", file.name, size, file.size);
+    const auto size = fs::file_size(step_dir / name, error);
+    if (error) return fmt::format("{}: {}", name, error.message());
+    if (static_cast<int64_t>(size) != expected)
+      return fmt::format("{} has {} bytes, the manifest says {}", name, size, expected);
   }
   return "";
 }
@@ -82,22 +84,6 @@ ListedStep look_at(const fs::path& step_dir) {
     if (entry.state.empty()) entry.state = "unreadable";
   }
   return entry;
-}
-
-std::map<int64_t, double> read_losses(const fs::path& folder, std::vector<std::string>& notes) {
-  std::map<int64_t, double> losses;
-  const fs::path path = folder / kLosses;
-  constexpr int64_t kMostLosses = int64_t{64} << 20;
-  try {
-    if (!is_file(path)) return losses;
-    const nlohmann::json root = parse_json(read_small_file(path, kMostLosses), path.string());
-    for (const auto& [step, loss] : root.items())
-      if (loss.is_number() && step.find_first_not_of("0123456789") == std::string::npos)
-        losses[std::stoll(step)] = loss.get<double>();
-  } catch (const std::exception& error) {
-    notes.push_back(fmt::format("no validation losses: {}", error.what()));
-  }
-  return losses;
 }
 
 fs::path checkpoints_of(const fs::path& run) {
@@ -131,7 +117,12 @@ StepList list_steps(const fs::path& run) {
   std::vector<fs::path> all = found.left_over;
   all.insert(all.end(), found.broken.begin(), found.broken.end());
   for (const int64_t step : found.steps) all.push_back(list.folder / step_dir_name(step));
-  const std::map<int64_t, double> losses = read_losses(list.folder, list.notes);
+  std::map<int64_t, double> losses;
+  try {
+    losses = read_validation_losses(list.folder);
+  } catch (const Error& error) {
+    list.notes.push_back(error.what());
+  }
   for (const fs::path& path : all) {
     list.steps.push_back(look_at(path));
     ListedStep& entry = list.steps.back();
@@ -155,8 +146,8 @@ void print_steps(const StepList& list, std::ostream& out) {
                      "files", "mesh", "valid loss", "state");
   for (const ListedStep& entry : list.steps)
     out << fmt::format("{:>12}  {:<23}  {:>10}  {:>6}  {:<10}  {:>10}  {}{}\n", entry.step,
-                       entry.changed == 0 ? "-" : utc_text(entry.changed),
-                       readable_bytes(entry.bytes), entry.files, mesh_text(entry.mesh),
+                       entry.changed == 0 ? "-" : utc_text(entry.changed), bytes_text(entry.bytes),
+                       entry.files, mesh_text(entry.mesh),
                        entry.loss ? fmt::format("{:.4f}", *entry.loss) : "-",
                        entry.state == kWhole && entry.step == list.newest ? "whole, the newest"
                        : entry.state == kWhole || entry.state == kDamaged

@@ -26,25 +26,18 @@ void check_mesh(const MeshShape& mesh) {
 
 // The pieces of all ranks one after another, and where those of each rank end.
 struct Layout {
-  std::vector<Piece> pieces;        // as wanted from the reader, without data
-  std::vector<StoredPiece> stored;  // the same as they are written
+  std::vector<FilePiece> pieces;
   std::vector<size_t> ends;
 };
 
-Layout make_layout(const CheckpointReader& reader, const MeshShape& mesh,
+Layout make_layout(const StoredCheckpoint& checkpoint, const MeshShape& mesh,
                    const PiecesOfRank& pieces_of) {
   Layout layout;
   for (int rank = 0; rank < mesh.world(); ++rank) {
-    for (Piece& piece : pieces_of(rank)) {
-      piece.slice = own_part(piece);
-      piece.dtype = reader.stored_dtype(piece.tensor, piece.state);
-      if (piece.slice.numel() == 0) continue;
-      StoredPiece stored;
-      stored.key = piece_key(piece.tensor, piece.state);
-      stored.slice = piece.slice;
-      stored.dtype = piece.dtype;
-      layout.stored.push_back(std::move(stored));
-      layout.pieces.push_back(std::move(piece));
+    for (const Piece& piece : pieces_of(rank)) {
+      FilePiece part{piece.tensor, piece.state, own_part(piece),
+                     checkpoint.dtype(piece.tensor, piece.state)};
+      if (part.slice.numel() > 0) layout.pieces.push_back(std::move(part));
     }
     layout.ends.push_back(layout.pieces.size());
   }
@@ -52,12 +45,11 @@ Layout make_layout(const CheckpointReader& reader, const MeshShape& mesh,
 }
 
 // Reads a piece some MiB at a time and appends it.
-void copy_piece(CheckpointReader& reader, const Piece& piece, std::vector<std::byte>& buffer,
+void copy_piece(CheckpointReader& reader, const FilePiece& piece, std::vector<std::byte>& buffer,
                 RankFileWriter& writer) {
   const int64_t size = dtype_size(piece.dtype);
   const int64_t most = static_cast<int64_t>(buffer.size()) / size;
-  Piece part = piece;
-  part.data = buffer.data();
+  Piece part{piece.tensor, piece.state, piece.slice, piece.dtype, buffer.data()};
   for (int64_t at = piece.slice.begin; at < piece.slice.end; at = part.slice.end) {
     part.slice.begin = at;
     part.slice.end = std::min(piece.slice.end, at + most);
@@ -73,33 +65,28 @@ std::vector<std::string> reshard_step(
     const std::function<PiecesOfRank(const Manifest& manifest)>& pieces_of,
     const ToolOptions& tool) {
   check_mesh(mesh);
-  Manifest manifest;
-  Layout layout;
-  {
-    const CheckpointReader reader(step_dir);
-    manifest = reader.manifest();
-    layout = make_layout(reader, mesh, pieces_of(manifest));
-  }
+  const auto checkpoint = StoredCheckpoint::open(step_dir);
+  Manifest manifest = checkpoint->manifest();
+  const Layout layout = make_layout(*checkpoint, mesh, pieces_of(manifest));
   manifest.mesh = {
       {"dp_replicate", mesh.dp_replicate}, {"dp_shard", mesh.dp_shard}, {"tp", mesh.tp}};
 
   WholeFolder folder(out, Replace::when(tool.replace, why_no_step_folder, {step_dir}));
-  manifest.files =
-      write_pieces(folder.partial(), layout.stored, layout.ends, tool, [&]() -> FillPiece {
-        struct Reading {
-          explicit Reading(const std::filesystem::path& dir) : reader(dir) {}
-          CheckpointReader reader;
-          std::vector<std::byte> buffer = std::vector<std::byte>(size_t{4} << 20);
-        };
-        const auto reading = std::make_shared<Reading>(step_dir);
-        return [&, reading](size_t i, RankFileWriter& writer) {
-          copy_piece(reading->reader, layout.pieces[i], reading->buffer, writer);
-        };
-      });
+  write_pieces(folder.partial(), layout.pieces, layout.ends, manifest, tool, [&]() -> FillPiece {
+    struct Reading {
+      explicit Reading(const std::shared_ptr<const StoredCheckpoint>& source) : reader(source) {}
+      CheckpointReader reader;
+      std::vector<std::byte> buffer = std::vector<std::byte>(size_t{4} << 20);
+    };
+    const auto reading = std::make_shared<Reading>(checkpoint);
+    return [&, reading](size_t i, RankFileWriter& writer) {
+      copy_piece(reading->reader, layout.pieces[i], reading->buffer, writer);
+    };
+  });
   if (const auto carried = find_hf_files(step_dir))
     copy_hf_files(*carried, folder.partial() / kHfFilesFolder);
   write_manifest(folder.partial(), manifest);
-  CheckpointReader check(folder.partial());  // the pieces cover every tensor once
+  StoredCheckpoint::open(folder.partial());  // checks that the pieces cover every tensor once
   folder.publish();
   return folder.notes();
 }

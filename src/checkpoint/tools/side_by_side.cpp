@@ -2,16 +2,13 @@
 
 namespace tessera {
 
-SideBySide::SideBySide(const std::vector<std::filesystem::path>& step_dirs) {
-  for (const std::filesystem::path& step_dir : step_dirs)
-    readers_.push_back(std::make_unique<CheckpointReader>(step_dir));
-  buffers_.resize(step_dirs.size() - 1);
-}
+SideBySide::SideBySide(const std::vector<std::shared_ptr<const StoredCheckpoint>>& checkpoints)
+    : readers_(checkpoints.begin(), checkpoints.end()), buffers_(checkpoints.size() - 1) {}
 
 void SideBySide::read(const TensorInfo& tensor, const std::string& state, const Sink& sink) {
   BoxSlice part{whole_box(tensor.shape), 0, 0};
   std::vector<const double*> values(readers_.size());
-  readers_[0]->stream(tensor.name, state, Dtype::kF64, [&](const std::byte* data, int64_t bytes) {
+  readers_[0].stream(tensor.name, state, Dtype::kF64, [&](const std::byte* data, int64_t bytes) {
     part.begin = part.end;
     part.end += bytes / static_cast<int64_t>(sizeof(double));
     values[0] = reinterpret_cast<const double*>(data);
@@ -20,7 +17,7 @@ void SideBySide::read(const TensorInfo& tensor, const std::string& state, const 
       buffer.resize(static_cast<size_t>(part.numel()));
       Piece piece{tensor.name, state, part, Dtype::kF64};
       piece.data = reinterpret_cast<std::byte*>(buffer.data());
-      readers_[i]->read(piece);
+      readers_[i].read(piece);
       values[i] = buffer.data();
     }
     sink(values, part.numel());

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <functional>
 #include <memory>
 #include <string>
@@ -15,10 +14,7 @@ namespace tessera {
 // thread; its buffers are 12 MiB for each checkpoint.
 class SideBySide {
  public:
-  // Errors as CheckpointReader.
-  explicit SideBySide(const std::vector<std::filesystem::path>& step_dirs);
-
-  const CheckpointReader& operator[](size_t i) const { return *readers_[i]; }
+  explicit SideBySide(const std::vector<std::shared_ptr<const StoredCheckpoint>>& checkpoints);
 
   // Gives `sink` the elements of one state of a tensor, in row-major order, some at a time:
   // `values` has a pointer per checkpoint to the same `numel` elements. fp64 holds all that
@@ -27,7 +23,7 @@ class SideBySide {
   void read(const TensorInfo& tensor, const std::string& state, const Sink& sink);
 
  private:
-  std::vector<std::unique_ptr<CheckpointReader>> readers_;
+  std::vector<CheckpointReader> readers_;
   std::vector<std::vector<double>> buffers_;  // of all but the first, which streams
 };
 

@@ -4,30 +4,31 @@
 
 #include "base/error.h"
 #include "base/process/share_out.h"
-#include "checkpoint/format/rank_file.h"
-#include "checkpoint/store/reader.h"
+#include "checkpoint/store/stored_checkpoint.h"
 
 namespace tessera {
 namespace {
 
 constexpr int64_t kPart = int64_t{4} << 20;  // about what is read between two calls of each_part
 
-// The damage of one file; empty if there is none.
-std::string damage_of(const std::filesystem::path& step_dir, const ManifestFile& file,
+// The damage of file number `number`; empty if there is none.
+std::string damage_of(const std::shared_ptr<const StoredCheckpoint>& checkpoint, size_t number,
                       ByteProgress& progress) {
+  const std::vector<ManifestFile>& files = checkpoint->manifest().files;
   std::string damage;
   int64_t counted = 0;
   const auto count = [&](int64_t bytes) {
-    bytes = std::min(bytes, file.size - counted);
+    bytes = std::min(bytes, files[number].size - counted);
     counted += bytes;
     progress.add(bytes);
   };
   try {
-    verify_rank_file(step_dir, file, [&] { count(kPart); });
+    verify_files(checkpoint, static_cast<int>(number), static_cast<int>(files.size()),
+                 [&] { count(kPart); });
   } catch (const DamagedError& error) {
     damage = error.what();
   }
-  count(file.size);
+  count(files[number].size);
   return damage;
 }
 
@@ -35,13 +36,14 @@ std::string damage_of(const std::filesystem::path& step_dir, const ManifestFile&
 
 std::vector<std::string> verify_step(const std::filesystem::path& step_dir,
                                      const ToolOptions& tool) {
-  const std::vector<ManifestFile> files = CheckpointReader(step_dir).manifest().files;
+  const auto checkpoint = StoredCheckpoint::open(step_dir);
+  const size_t files = checkpoint->manifest().files.size();
   int64_t bytes = 0;
-  for (const ManifestFile& file : files) bytes += file.size;
+  for (const ManifestFile& file : checkpoint->manifest().files) bytes += file.size;
   ByteProgress progress(bytes, tool.progress);
-  std::vector<std::string> damage(files.size());
-  share_out(files.size(), tool.threads, [&]() -> Worker {
-    return [&](size_t i) { damage[i] = damage_of(step_dir, files[i], progress); };
+  std::vector<std::string> damage(files);
+  share_out(files, tool.threads, [&]() -> Worker {
+    return [&](size_t i) { damage[i] = damage_of(checkpoint, i, progress); };
   });
   std::erase(damage, "");
   return damage;

@@ -95,6 +95,15 @@ void check_run(const Config& c, RuleReport& report) {
         "to run to the end",
         *c.training.stop_after, c.training.steps);
   }
+  for (const auto& [key, value] :
+       {std::pair("checkpoint.staging_mib",
+                  c.checkpoint.staging_mib == 0 ? "" : std::to_string(c.checkpoint.staging_mib)),
+        std::pair("checkpoint.staging_dir", c.checkpoint.staging_dir)})
+    if (!c.checkpoint.async && !value.empty())
+      report.broken({key, "checkpoint.async"},
+                    "{}: {}; it is for saves beside training, and checkpoint.async is false; "
+                    "remove one of the two",
+                    key, value);
   const bool explicit_resume = c.checkpoint.resume != "auto" && c.checkpoint.resume != "none";
   if (explicit_resume && !c.checkpoint.init_from.empty()) {
     report.broken({"checkpoint.init_from", "checkpoint.resume"},
@@ -102,6 +111,29 @@ void check_run(const Config& c, RuleReport& report) {
                   "remove one of the two",
                   c.checkpoint.init_from, c.checkpoint.resume);
   }
+}
+
+// The rules that keep checkpoints beyond the newest.
+void check_retention(const Config& c, RuleReport& report) {
+  const CheckpointSection& k = c.checkpoint;
+  if (k.keep == 0 && (k.keep_every != 0 || k.keep_best != 0))
+    report.broken({"checkpoint.keep", "checkpoint.keep_every", "checkpoint.keep_best"},
+                  "checkpoint.keep: 0; it keeps all checkpoints, so keep_every {} and keep_best {} "
+                  "have nothing to keep; set keep to 1 or more, or leave the other two out",
+                  k.keep_every, k.keep_best);
+  if (k.keep_every != 0 && (k.every == 0 || k.keep_every % k.every != 0))
+    report.broken({"checkpoint.keep_every", "checkpoint.every"},
+                  "checkpoint.keep_every: {}; must be a multiple of checkpoint.every {}, or its "
+                  "steps are not saved{}",
+                  k.keep_every, k.every,
+                  k.every == 0
+                      ? "; set checkpoint.every"
+                      : fmt::format(", such as {}", (k.keep_every / k.every + 1) * k.every));
+  if (k.keep_best != 0 && c.eval.every == 0)
+    report.broken({"checkpoint.keep_best", "eval.every"},
+                  "checkpoint.keep_best: {}; it goes by the validation loss, and eval.every is 0; "
+                  "set eval.every and data.valid, or leave keep_best out",
+                  k.keep_best);
 }
 
 }  // namespace
@@ -128,6 +160,7 @@ void check_config(const Config& config, RuleReport& report) {
   if (parallel) check_memory(config, report);
   check_data(config, model ? std::optional(config.model->input()) : std::nullopt, report);
   check_run(config, report);
+  check_retention(config, report);
   check_allow_change(config, report);
 }
 

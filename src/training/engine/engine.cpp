@@ -9,6 +9,7 @@
 #include "optim/grad_norm.h"
 #include "parallel/fsdp/compare_replicas.h"
 #include "parallel/fsdp/initialize.h"
+#include "training/engine/load_states.h"
 #include "training/engine/nonfinite.h"
 
 namespace tessera {
@@ -20,6 +21,11 @@ std::unique_ptr<MomentFile> moment_file(const EnginePlan& plan, const Config& co
     return std::make_unique<MomentFile>(
         config.memory.offload_dir, moment_store_bytes(plan.buckets, plan.memory.mesh.dp_shard));
   });
+}
+
+// What this rank writes in a save.
+int64_t own_bytes(const std::vector<Piece>& pieces, Mesh& mesh) {
+  return total_bytes(own_parts(pieces, mesh.world().rank()));
 }
 
 }  // namespace
@@ -35,9 +41,12 @@ Engine::Engine(EnginePlan plan, const Config& config, Mesh& mesh)
       buckets_(bucket_set_.pointers()),
       executor_(plan_.stages, buckets_, bucket_set_.of_stage, plan_.memory.options),
       tp_gradients_(buckets_, mesh),
+      save_staging_(config, mesh.device(), own_bytes(pieces(checkpoint_states(optimizer_)), mesh),
+                    mesh.world()),
       ledger_(executor_.ledger()) {
   if (bucket_set_.offload) bucket_set_.offload->add_to(ledger_);
   tp_gradients_.add_to(ledger_);
+  save_staging_.add_to(ledger_);
   ledger_.add(MemoryClass::kLogits, plan_.logits_bytes());
 }
 
@@ -50,18 +59,15 @@ void Engine::initialize(uint64_t seed, const GiveUp& give_up) {
   executor_.parameters_changed();
 }
 
-void Engine::load(const std::vector<std::string>& states, CheckpointReader& reader,
+void Engine::load(const std::vector<std::string>& states, StateSource& source,
                   const GiveUp& give_up) {
-  for (FlatBucket* bucket : buckets_) {
-    if (give_up()) break;
-    load_states({bucket}, states, reader);
-  }
+  load_states(buckets_, mesh_, states, source, give_up);
   release_moments();
   executor_.parameters_changed();
 }
 
-Snapshot Engine::snapshot(const std::vector<std::string>& states) const {
-  return take_snapshot(buckets_, mesh_, states);
+std::vector<Piece> Engine::pieces(const std::vector<std::string>& states) const {
+  return state_pieces(buckets_, mesh_, states);
 }
 
 void Engine::release_moments() {

@@ -8,12 +8,14 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/format/state_source.h"
 #include "config/config.h"
 #include "optim/optimizer.h"
 #include "parallel/executor/step_executor.h"
 #include "parallel/fsdp/moment_file.h"
 #include "parallel/fsdp/tp_gradient_sum.h"
 #include "training/engine/engine_plan.h"
+#include "training/engine/save_staging.h"
 #include "training/engine/train_state.h"
 
 namespace tessera {
@@ -25,7 +27,7 @@ namespace tessera {
 //   fill, or load a checkpoint
 //   each step    forward_backward() of every micro-batch -> complete_gradients()
 //                -> squared_grad_norms() -> update(), or no update
-//   a save       snapshot() -> written -> release_moments()
+//   a save       pieces() -> written, or copied to be -> release_moments()
 //
 // Methods that communicate say so; all ranks of the mesh call these in the same order.
 class Engine {
@@ -45,14 +47,17 @@ class Engine {
 
   // Random weights, each tensor's by `seed` and its name: the same on every mesh.
   void initialize(uint64_t seed, const GiveUp& give_up);
-  // Fills the named states (`param`, the optimizer's moments) from a checkpoint, each rank its own
-  // parts. Errors as CheckpointReader::read().
+  // Fills the named states (`param`, the optimizer's moments) from what was stored, each rank its
+  // own parts (load_states.h). Errors as the source's read(), on all ranks alike: the states are
+  // then of no use, and may be loaded anew. Collective.
   void load(
-      const std::vector<std::string>& states, CheckpointReader& reader,
+      const std::vector<std::string>& states, StateSource& source,
       const GiveUp& give_up = [] { return false; });
-  // This rank's pieces of the named states. They point into the engine's memory (of states on a
-  // GPU: into copies that the Snapshot owns), so they must be written before the next update.
-  Snapshot snapshot(const std::vector<std::string>& states) const;
+  // This rank's pieces of the named states. They point into the engine's memory, so they must be
+  // written or copied before the next update.
+  std::vector<Piece> pieces(const std::vector<std::string>& states) const;
+  // The memory through which pieces are saved.
+  const SaveStaging& save_staging() const { return save_staging_; }
   // Moments that lie in a file (memory.offload_dir) are dropped from the host's memory, into which
   // reading or filling them has brought them; without such a file nothing happens.
   void release_moments();
@@ -108,6 +113,7 @@ class Engine {
   std::vector<FlatBucket*> buckets_;
   StepExecutor executor_;
   TpGradientSum tp_gradients_;
+  const SaveStaging save_staging_;
   MemoryLedger ledger_;
 };
 

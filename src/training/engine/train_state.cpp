@@ -22,23 +22,22 @@ Dtype file_dtype(at::ScalarType dtype) {
   }
 }
 
-// State number `index` of a bucket, undefined if it has none: the master, then the moments.
+}  // namespace
+
 at::Tensor state_of(FlatBucket& bucket, size_t index) {
   if (index == 0) return bucket.master();
   return bucket.trainable() ? bucket.moments().at(index - 1) : at::Tensor();
 }
 
-// `state`: on the host.
 Piece piece_of(const Segment& segment, const std::string& name, const at::Tensor& state) {
   return {.tensor = segment.parameter->spec.name,
           .state = name,
           .slice = segment.slice,
           .dtype = file_dtype(state.scalar_type()),
           .data = static_cast<std::byte*>(state.data_ptr()) +
-                  segment.shard_offset * state.element_size()};
+                  segment.shard_offset * state.element_size(),
+          .on_device = !state.is_cpu()};
 }
-
-}  // namespace
 
 std::vector<TensorInfo> tensor_infos(const std::vector<Stage*>& stages) {
   std::vector<TensorInfo> infos;
@@ -51,39 +50,22 @@ std::vector<TensorInfo> tensor_infos(const std::vector<Stage*>& stages) {
   return infos;
 }
 
-Snapshot take_snapshot(const std::vector<FlatBucket*>& buckets, const Mesh& mesh,
-                       const std::vector<std::string>& states) {
-  Snapshot snapshot;
-  for (FlatBucket* bucket : buckets) {
-    bucket->settle();
-    for (size_t i = 0; i < states.size(); ++i) {
-      at::Tensor state = state_of(*bucket, i);
-      if (!state.defined()) continue;
-      state = host_copy(bucket->device(), state);
-      snapshot.copies.push_back(state);
-      for (const Segment& segment : bucket->segments()) {
-        snapshot.pieces.push_back(piece_of(segment, states[i], state));
-        set_replica(snapshot.pieces.back(), *segment.parameter, mesh.shape(),
-                    mesh.dp_replicate_rank(), mesh.tp_rank());
-      }
-    }
-  }
-  return snapshot;
-}
-
-void load_states(const std::vector<FlatBucket*>& buckets, const std::vector<std::string>& states,
-                 CheckpointReader& reader) {
+std::vector<Piece> state_pieces(const std::vector<FlatBucket*>& buckets, const Mesh& mesh,
+                                const std::vector<std::string>& states) {
+  std::vector<Piece> pieces;
   for (FlatBucket* bucket : buckets) {
     bucket->settle();
     for (size_t i = 0; i < states.size(); ++i) {
       const at::Tensor state = state_of(*bucket, i);
       if (!state.defined()) continue;
-      const at::Tensor host = state.is_cpu() ? state : at::zeros_like(state, at::kCPU);
-      for (const Segment& segment : bucket->update_segments())
-        reader.read(piece_of(segment, states[i], host));
-      if (!host.is_same(state)) copy_from_host(bucket->device(), state, host);
+      for (const Segment& segment : bucket->segments()) {
+        pieces.push_back(piece_of(segment, states[i], state));
+        set_replica(pieces.back(), *segment.parameter, mesh.shape(), mesh.dp_replicate_rank(),
+                    mesh.tp_rank());
+      }
     }
   }
+  return pieces;
 }
 
 }  // namespace tessera
