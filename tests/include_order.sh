@@ -21,7 +21,7 @@ find "$src" \( -name '*.h' -o -name '*.cpp' -o -name '*.cu' \) -print0 | sort -z
         n = split(levels[level], folders, ",")
         for (i = 1; i <= n; ++i) rank[folders[i]] = level + 0
       }
-      n = split("base:text,process,files,fields checkpoint:format,store,huggingface config:yaml,keys,rules " \
+      n = split("base:text,process,files,fields checkpoint:format,store,huggingface,tools config:yaml,keys,rules " \
                 "models:layers,llama+gpt2+vit+transformer " \
                 "parallel:device,comm,tensor_parallel,fsdp,executor parallel/comm:core,shm,mpi,nccl " \
                 "training:output,engine,loop,start", houses, " ")

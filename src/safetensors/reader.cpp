@@ -177,7 +177,8 @@ void refuse_other_formats(const std::string& path, std::string_view start) {
     fail_damaged("safetensors",
                  "{} is a Git-LFS pointer, not the file itself; fetch it with `git lfs pull`",
                  path);
-  if (start.starts_with("\x80\x02"))
+  // A header of 640 bytes begins so too; but any length that the format allows has four zeros here.
+  if (start.starts_with("\x80\x02") && start.find_first_not_of('\0', 4) < 8)
     fail_damaged("safetensors", "{} is a Python pickle, not safetensors", path);
 }
 

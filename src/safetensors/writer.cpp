@@ -60,6 +60,7 @@ SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path,
         __builtin_add_overflow(data_bytes_, bytes, &data_bytes_))
       fail("safetensors", "cannot write {}: tensor '{}' of shape [{}] is too large", path.string(),
            spec.name, fmt::join(spec.shape, ", "));
+    ends_.push_back(data_bytes_);
   }
   header_ = safetensors_header(path.string(), specs_, metadata);
   file_ = File::create(path);
@@ -69,15 +70,25 @@ SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path,
 void SafetensorsWriter::append(const void* data, int64_t bytes) {
   if (bytes > data_bytes_ - written_)
     fail("safetensors", "{}: {} bytes of data come after {}, the header has room for {}",
-         file_.path().string(), bytes, written_, data_bytes_);
+         file_.path().string(), bytes, written_.load(), data_bytes_);
   file_.write_at(data, bytes, data_begin() + written_);
+  written_ += bytes;
+}
+
+void SafetensorsWriter::write(size_t tensor, int64_t offset, const void* data, int64_t bytes) {
+  const int64_t begin = tensor == 0 ? 0 : ends_.at(tensor - 1);
+  const int64_t size = ends_.at(tensor) - begin;
+  if (offset < 0 || offset > size || bytes > size - offset)
+    fail("safetensors", "{}: {} bytes of data at {} of '{}', which has {}", file_.path().string(),
+         bytes, offset, specs_[tensor].name, size);
+  file_.write_at(data, bytes, data_begin() + begin + offset);
   written_ += bytes;
 }
 
 void SafetensorsWriter::finish() {
   if (written_ != data_bytes_)
     fail("safetensors", "{}: {} bytes of data were written, the header says {}",
-         file_.path().string(), written_, data_bytes_);
+         file_.path().string(), written_.load(), data_bytes_);
   file_.sync();
   file_.close();
 }

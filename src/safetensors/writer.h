@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <filesystem>
 #include <map>
@@ -23,7 +24,8 @@ struct TensorSpec {
 std::string safetensors_header(const std::string& path, const std::vector<TensorSpec>& specs,
                                const std::map<std::string, std::string>& metadata);
 
-// Writes a safetensors file front to back: the header first, then data as it comes.
+// Writes a safetensors file: the header first, then the data, either front to back by append() or,
+// by several threads at once, in any order by write().
 class SafetensorsWriter {
  public:
   // Error for names that are empty, repeated, reserved, not UTF-8 or hold NUL.
@@ -32,6 +34,9 @@ class SafetensorsWriter {
 
   // The next bytes of the data, logical order (row-major), little-endian.
   void append(const void* data, int64_t bytes);
+
+  // Bytes of tensor number `tensor` from its byte `offset` on. Each byte must come exactly once.
+  void write(size_t tensor, int64_t offset, const void* data, int64_t bytes);
 
   // fsyncs and closes. Error if fewer bytes came than the header says.
   void finish();
@@ -44,8 +49,9 @@ class SafetensorsWriter {
 
  private:
   std::vector<TensorSpec> specs_;
+  std::vector<int64_t> ends_;  // of the tensors, in bytes from the start of the data
   int64_t data_bytes_ = 0;
-  int64_t written_ = 0;
+  std::atomic<int64_t> written_{0};
   std::string header_;  // with its length in front
   File file_;
 };

@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <fstream>
 
 #include "base/process/process_identity.h"
@@ -34,7 +35,7 @@ class Unfinished : public testing::Test {
   fs::path target_ = folder_ / "out";
 };
 
-TEST_F(Unfinished, FoldersOfEndedProcessesGo) {
+TEST_F(Unfinished, FoldersOfEndedProcessesAreFound) {
   ended([&] {
     fs::create_directory(unfinished_name(target_));
     mark_unfinished(unfinished_name(target_));
@@ -45,15 +46,13 @@ TEST_F(Unfinished, FoldersOfEndedProcessesGo) {
   const fs::path own = unfinished_name(target_);
   fs::create_directory(own);
   mark_unfinished(own);
-  remove_unfinished_folders(target_);
-  EXPECT_TRUE(fs::exists(own));
-  EXPECT_EQ(std::distance(fs::directory_iterator(folder_.path()), fs::directory_iterator()), 1);
-  unmark_unfinished(own);
-  EXPECT_TRUE(fs::is_empty(own));
+  const std::vector<fs::path> found = unfinished_folders(target_);
+  EXPECT_EQ(found.size(), 2u);
+  EXPECT_EQ(std::count(found.begin(), found.end(), own), 0);
 }
 
 // Without our mark, or with one that leaves a doubt, it is not ours to delete.
-TEST_F(Unfinished, OtherFoldersStay) {
+TEST_F(Unfinished, OtherFoldersAreNot) {
   const pid_t process = ended([] {});
   const std::string name = target_.string() + ".partial-";
   fs::create_directory(name + std::to_string(process));
@@ -63,8 +62,7 @@ TEST_F(Unfinished, OtherFoldersStay) {
   std::ofstream(name + "1234567.3/.owner") << elsewhere.to_text();
   fs::create_directory(name + "mine");
   fs::create_directory(folder_ / "other.partial-1234567");
-  remove_unfinished_folders(target_);
-  EXPECT_EQ(std::distance(fs::directory_iterator(folder_.path()), fs::directory_iterator()), 4);
+  EXPECT_TRUE(unfinished_folders(target_).empty());
 }
 
 TEST_F(Unfinished, FilesOfEndedProcessesGo) {

@@ -96,6 +96,8 @@ class ConvertMemory : public Scratch {
     EXPECT_GT(outcome.peak_bytes, kMegabyte);  // it was measured at all
     EXPECT_LE(outcome.peak_bytes, largest + 200 * kMegabyte) << what;
   }
+
+  fs::path log_ = dir_ / "log";
 };
 
 // A checkpoint of 450 MB goes through either way in the largest tensor and 200 MB, LibTorch
@@ -103,12 +105,29 @@ class ConvertMemory : public Scratch {
 TEST_F(ConvertMemory, ConsolidateAndImportStayBelowTheLargestTensorAnd200MB) {
   save_large(dir_);
   const std::string step = dir_ / "step-00000001", hf = dir_ / "hf", back = dir_ / "back";
-  const fs::path log = dir_ / "log";
   expect_bounded("consolidate",
-                 run_tessera({"checkpoint", "consolidate", step, hf, "--dtype", "bf16"}, log));
+                 run_tessera({"checkpoint", "consolidate", step, hf, "--dtype", "bf16"}, log_));
   fs::remove_all(step);
-  expect_bounded("import", run_tessera({"checkpoint", "import", hf, back}, log));
+  expect_bounded("import", run_tessera({"checkpoint", "import", hf, back}, log_));
   EXPECT_EQ(read_manifest(back).tensors.size(), llama_tensors().size());
+}
+
+// The others too, whatever the sizes of tensors and files, on four threads.
+TEST_F(ConvertMemory, ToolsStayBelow300MB) {
+  save_large(dir_);
+  const std::string step = dir_ / "step-00000001", other = dir_ / "other", mean = dir_ / "mean";
+  const std::vector<std::vector<std::string>> tools = {{"reshard", step, other, "--mesh", "1x3x2"},
+                                                       {"verify", other},
+                                                       {"diff", step, other},
+                                                       {"average", step, other, "--out", mean}};
+  for (std::vector<std::string> arguments : tools) {
+    const std::string what = arguments[0];
+    arguments.insert(arguments.begin(), "checkpoint");
+    arguments.insert(arguments.end(), {"--threads", "4"});
+    const Outcome outcome = run_tessera(arguments, log_);
+    expect_bounded(what, outcome);
+    EXPECT_LE(outcome.peak_bytes, 300 * kMegabyte) << what;
+  }
 }
 
 }  // namespace

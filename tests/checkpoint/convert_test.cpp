@@ -519,21 +519,14 @@ TEST_F(Converts, NothingBesideTheOutputIsTouched) {
   EXPECT_EQ(names_with(".partial"), 3);
 }
 
-TEST_F(Converts, InspectSaysWhatIsThereAndFindsDamage) {
+TEST_F(Converts, InspectSaysWhatIsThere) {
   const fs::path step = save_on_mesh(dir_, 7, 2, 2, kAllStates);
   std::ostringstream out;
-  inspect(step, true, out);
+  inspect(step, out);
   for (const char* part :
        {"step        7\n", "samples     56\n", "dp_shard 1", "rank-00003.safetensors",
-        "param F32, exp_avg F32, exp_avg_sq F32", "conv", "[3, 4, 5]", "all are right"})
+        "param F32, exp_avg F32, exp_avg_sq F32", "conv", "[3, 4, 5]"})
     EXPECT_TRUE(contains(out.str(), part));
-  std::string text = slurp(step / rank_file_name(3));
-  text.back() ^= 1;
-  spit(step / rank_file_name(3), text);
-  std::ostringstream ignored;
-  EXPECT_NO_THROW(inspect(step, false, ignored));
-  EXPECT_TRUE(
-      contains(user_error([&] { inspect(step, true, ignored); }), "rank-00003.safetensors"));
 }
 
 }  // namespace

@@ -1,66 +1,33 @@
 // The binary from outside: exit codes, help, and what reaches stdout and stderr.
 
-#include <gtest/gtest.h>
-#include <sys/wait.h>
-
-#include <cstdint>
-#include <cstdlib>
-#include <fstream>
-#include <sstream>
-
-#include "config/config_text.h"
-#include "support/folders.h"
+#include "cli_testing.h"
 
 namespace tessera {
 namespace {
 
+using testing::count;
 using testing::kMinimal;
+using testing::read_file;
+using testing::Result;
+using testing::run;
 using testing::TempDir;
-
-struct Result {
-  int exit_code = -1;
-  std::string out;
-  std::string err;
-};
-
-std::string read_file(const std::filesystem::path& file) {
-  std::ifstream in(file, std::ios::binary);
-  std::stringstream text;
-  text << in.rdbuf();
-  return text.str();
-}
-
-// Runs `TESSERA arguments` in `dir` through the shell, with no launcher's variables; `before` goes
-// in front of it (variables, mpirun).
-Result run(const TempDir& dir, const std::string& arguments, const std::string& before = "") {
-  const std::string command =
-      "cd '" + dir.path().string() + "' && env -u SLURM_PROCID -u SLURM_NTASKS OMP_NUM_THREADS=1 " +
-      before + " '" TESSERA_BINARY_DIR "/tessera' " + arguments + " >out.txt 2>err.txt </dev/null";
-  const int status = std::system(command.c_str());
-  return {WIFEXITED(status) ? WEXITSTATUS(status) : 128, read_file(dir.path() / "out.txt"),
-          read_file(dir.path() / "err.txt")};
-}
 
 std::string mpirun(int ranks) {
   return "timeout 60 mpirun --allow-run-as-root --oversubscribe --bind-to none -n " +
          std::to_string(ranks);
 }
 
-int count(const std::string& text, const std::string& part) {
-  int n = 0;
-  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++n;
-  return n;
-}
-
-#define EXPECT_HAS(text, part) \
-  EXPECT_NE((text).find(part), std::string::npos) << "no \"" << (part) << "\" in: " << (text)
-
 const char* const kCommands[] = {"",
                                  "train",
                                  "checkpoint",
-                                 "checkpoint consolidate",
+                                 "checkpoint list",
                                  "checkpoint inspect",
+                                 "checkpoint verify",
+                                 "checkpoint diff",
+                                 "checkpoint consolidate",
                                  "checkpoint import",
+                                 "checkpoint reshard",
+                                 "checkpoint average",
                                  "data",
                                  "data pack",
                                  "config",
@@ -106,8 +73,15 @@ TEST(Cli, WrongCommandLinesExitWith2) {
       {"checkpoint consolidate a b --dtype fp8", "fp8", "checkpoint consolidate --help"},
       {"checkpoint consolidate a b --max-shard-size 5XB", "xb unit not recognized",
        "consolidate --help"},
+      {"checkpoint list", "RUN is required", "checkpoint list --help"},
       {"checkpoint inspect", "STEP_DIR is required", "checkpoint inspect --help"},
+      {"checkpoint inspect a --verify", "--verify", "checkpoint inspect --help"},
+      {"checkpoint verify", "STEP_DIR is required", "checkpoint verify --help"},
+      {"checkpoint verify a --threads 0", "--threads", "checkpoint verify --help"},
+      {"checkpoint diff a", "B is required", "checkpoint diff --help"},
       {"checkpoint import hf", "STEP_DIR is required", "checkpoint import --help"},
+      {"checkpoint reshard a b", "--mesh is required", "checkpoint reshard --help"},
+      {"checkpoint average a b", "--out is required", "checkpoint average --help"},
       {"train c.yaml -n 2", "launch/run_local.sh CONFIG -n RANKS", "train --help"},
       {"data pack", "INPUT is required", "data pack --help"},
       {"data pack a.txt", "--out is required", "data pack --help"},
@@ -399,8 +373,11 @@ TEST(Cli, ImportRefusesAnotherModel) {
 
 TEST(Cli, CheckpointErrorsExitWith2) {
   const TempDir dir;
-  for (const std::string arguments : {"checkpoint inspect none", "checkpoint consolidate none out",
-                                      "checkpoint import none out"}) {
+  for (const std::string arguments :
+       {"checkpoint list none", "checkpoint inspect none", "checkpoint verify none",
+        "checkpoint diff none none", "checkpoint consolidate none out",
+        "checkpoint import none out", "checkpoint reshard none out --mesh 1x1x1",
+        "checkpoint average none none --out out"}) {
     SCOPED_TRACE(arguments);
     const Result result = run(dir, arguments);
     EXPECT_EQ(result.exit_code, 2) << result.err;
@@ -425,8 +402,9 @@ TEST(Cli, CheckpointErrorsExitWith2) {
   std::ofstream(dir.path() / "hf/config.json") << "{}";
   EXPECT_HAS(run(dir, "checkpoint consolidate hf out").err, "import makes one of it");
   for (const std::string arguments :
-       {"checkpoint inspect run", "checkpoint inspect run/checkpoints",
-        "checkpoint consolidate run out"}) {
+       {"checkpoint inspect run", "checkpoint inspect run/checkpoints", "checkpoint verify run",
+        "checkpoint diff run run", "checkpoint consolidate run out",
+        "checkpoint reshard run out --mesh 1x1x1", "checkpoint average run run --out out"}) {
     SCOPED_TRACE(arguments);
     const Result result = run(dir, arguments);
     EXPECT_EQ(result.exit_code, 2) << result.err;

@@ -108,6 +108,14 @@ checkpoint: {every: 1, keep: 1, resume: auto}
     return n;
   }
 
+  // How many outputs that were not finished lie about.
+  int unfinished() const {
+    int n = 0;
+    for (const auto& entry : fs::directory_iterator(folder_.path()))
+      n += count(entry.path().filename().string(), ".partial-");
+    return n;
+  }
+
   TemporaryFolder folder_;
   fs::path checkpoints_ = folder_ / "run" / "checkpoints";
 };
@@ -269,22 +277,70 @@ TEST_F(FileFaults, LeftOversGoBeforeTheFirstFileIsWritten) {
   EXPECT_CODE(train(), 0);
 }
 
-// Of checkpoint import and consolidate, and data pack.
+// Of all that write an output.
 TEST_F(FileFaults, WhatAKilledCommandLeftGoesWithTheNext) {
   EXPECT_CODE(train("", 1, "--set training.stop_after=1"), 3);
-  for (const char* line : {"checkpoint consolidate run/checkpoints/step-00000001 out",
-                           "checkpoint import out step", "data pack text --out again"}) {
+  const std::string step = "run/checkpoints/step-00000001";
+  for (const std::string& line : {"checkpoint consolidate " + step + " out --with-optimizer",
+                                  std::string("checkpoint import out step"),
+                                  "checkpoint reshard " + step + " new --mesh 1x2x1",
+                                  "checkpoint average " + step + " step --out mean",
+                                  std::string("data pack text --out again")}) {
     SCOPED_TRACE(line);
-    const auto left = [&] {
-      int n = 0;
-      for (const auto& entry : fs::directory_iterator(folder_.path()))
-        n += count(entry.path().filename().string(), ".partial-");
-      return n;
-    };
     EXPECT_CODE(start(line, "rename *.partial-* kill"), 128 + SIGKILL);
-    EXPECT_GE(left(), 1);
+    EXPECT_GE(unfinished(), 1);
     EXPECT_CODE(start(line), 0);
-    EXPECT_EQ(left(), 0);
+    EXPECT_EQ(unfinished(), 0);
+  }
+}
+
+// --force: at any moment there is the old folder, the new one, or the next call brings the old one
+// back; never a mixture.
+TEST_F(FileFaults, AKilledReplacementLeavesTheOldOrTheNew) {
+  EXPECT_CODE(train("", 1, "--set training.stop_after=2 --set checkpoint.keep=0"), 3);
+  const std::string old_step = "run/checkpoints/step-00000001";
+  const std::string new_step = "run/checkpoints/step-00000002";
+  struct Tool {
+    std::string before, after, out, sign;  // the first makes OUT, the second replaces it
+  };
+  const std::vector<Tool> tools = {
+      {"checkpoint consolidate " + old_step + " out", "checkpoint consolidate " + new_step + " out",
+       "out", "model.safetensors"},
+      {"checkpoint reshard " + old_step + " out --mesh 1x2x1",
+       "checkpoint reshard " + new_step + " out --mesh 1x2x1", "out", "manifest.json"},
+      {"checkpoint average " + old_step + " " + old_step + " --out out",
+       "checkpoint average " + new_step + " " + new_step + " --out out", "out", "manifest.json"}};
+  for (const Tool& tool : tools) {
+    SCOPED_TRACE(tool.after);
+    const auto text = [&] { return read_small_file(folder_ / tool.out / tool.sign, 1 << 24); };
+    fs::remove_all(folder_ / tool.out);
+    EXPECT_CODE(start(tool.after), 0);
+    const std::string wanted = text();
+    fs::remove_all(folder_ / tool.out);
+    EXPECT_CODE(start(tool.before), 0);
+    const std::string before = text();
+    ASSERT_NE(before, wanted);
+    int killed = 0;
+    for (const char* call : {"write *out.partial-*", "fsync *out.partial-*", "rename *out*",
+                             "unlink *out.partial-*/old/*", "rmdir *out.partial-*"}) {
+      for (int nth = 1; nth <= 3; ++nth) {
+        SCOPED_TRACE(std::string(call) + " " + std::to_string(nth));
+        const Result result =
+            start(tool.after + " --force", std::string(call) + " kill nth=" + std::to_string(nth));
+        if (result.exit_code == 128 + SIGKILL) ++killed;
+        if (fs::exists(folder_ / tool.out)) EXPECT_TRUE(text() == before || text() == wanted);
+        // Refused for what is there: what was killed is undone, or was done.
+        const Result again = start(tool.before);
+        EXPECT_CODE(again, 2);
+        EXPECT_HAS(again, "out exists already");
+        EXPECT_EQ(unfinished(), 0);
+        EXPECT_TRUE(text() == before || text() == wanted);
+        EXPECT_CODE(start(tool.before + " --force"), 0);
+        EXPECT_EQ(text(), before);
+        EXPECT_EQ(unfinished(), 0);
+      }
+    }
+    EXPECT_GE(killed, 10);
   }
 }
 
@@ -317,7 +373,8 @@ TEST_F(FileFaults, WhatAFileSystemLacksIsDoneWithout) {
     EXPECT_CODE(train(faults, 1, "--set training.steps=4"), 0);
     for (const char* tool :
          {"data pack text --out again", "checkpoint consolidate run/checkpoints/step-00000004 out",
-          "checkpoint import out step"}) {
+          "checkpoint import out step", "checkpoint reshard step new --mesh 2x1x1 --force",
+          "checkpoint average step step --out mean --force"}) {
       SCOPED_TRACE(tool);
       result = start(tool, faults);
       EXPECT_CODE(result, 0);

@@ -1,9 +1,17 @@
 // A checkpoint of any tensor parallelism is loaded and saved again by any other, bit for bit: kv
 // heads that several ranks hold, a vocabulary in uneven parts, tied embeddings, both moments.
+#include <memory>
+
+#include "base/files/files.h"
 #include "checkpoint/store/reader.h"
+#include "checkpoint/tools/diff.h"
+#include "checkpoint/tools/reshard.h"
 #include "models/llama/llama.h"
 #include "parallel/executor/bucket_set.h"
+#include "support/convert_model.h"
+#include "support/golden_models.h"
 #include "training/engine/load_states.h"
+#include "training/engine/mesh_pieces.h"
 #include "training/engine/train_state.h"
 #include "training/tiny_run.h"
 
@@ -55,6 +63,120 @@ TEST(Reshard, AnyTensorParallelismReadsAnyOther) {
     ++step;
     EXPECT_EQ(read_states(config, step), states);
   }
+}
+
+// ---- The tool --------------------------------------------------------------------------------
+
+namespace fs = std::filesystem;
+
+fs::path step_of(const Config& config, int64_t step) {
+  return fs::path(config.run.dir) / "checkpoints" / step_dir_name(step);
+}
+
+// As `tessera checkpoint reshard` does it.
+void reshard_to(const fs::path& from, const fs::path& to, const MeshShape& mesh) {
+  reshard_step(from, to, mesh, [&](const Manifest& manifest) -> PiecesOfRank {
+    const auto pieces = std::make_shared<MeshPieces>(manifest, mesh);
+    return [pieces](int rank) { return pieces->of_rank(rank); };
+  });
+}
+
+// The bytes of all rank files, one after another.
+std::vector<std::string> rank_files(const fs::path& step_dir) {
+  std::vector<std::string> files;
+  for (const ManifestFile& file : read_manifest(step_dir).files)
+    files.push_back(read_small_file(step_dir / file.name, int64_t{1} << 30));
+  return files;
+}
+
+MeshShape mesh_of(const Config& config) {
+  return {config.parallel.dp_replicate, config.parallel.dp_shard, config.parallel.tp};
+}
+
+// What a run has saved is resharded to another mesh and back: the very same files.
+void expect_the_files_of_the_run(const TemporaryFolder& folder, const Config& config,
+                                 const MeshShape& other) {
+  const fs::path step = step_of(config, config.training.steps);
+  const fs::path there = folder / "there", back = folder / "back";
+  for (const fs::path& old : {there, back}) fs::remove_all(old);
+  reshard_to(step, there, other);
+  EXPECT_EQ(read_manifest(there).files.size(), static_cast<size_t>(other.world()));
+  EXPECT_TRUE(diff_steps(step, there).equal());
+  reshard_to(there, back, mesh_of(config));
+  EXPECT_EQ(rank_files(back), rank_files(step));
+}
+
+TEST(ReshardTool, WritesTheFilesThatARunOnThatMeshWrites) {
+  const TemporaryFolder folder;
+  int number = 0;
+  for (const MeshShape& shape : {MeshShape{1, 1, 1}, MeshShape{1, 2, 2}, MeshShape{2, 2, 1},
+                                 MeshShape{2, 1, 2}, MeshShape{1, 1, 4}}) {
+    SCOPED_TRACE(fmt::format("{}x{}x{}", shape.dp_replicate, shape.dp_shard, shape.tp));
+    Config config = tiny_config(folder, "run" + std::to_string(++number));
+    sizes(config).num_key_value_heads = 2;  // held by two ranks each at tp 4
+    sizes(config).vocab_size = 67;          // in uneven parts
+    sizes(config).tie_word_embeddings = number % 2 == 0;
+    config.training.steps = 1;
+    config.parallel.tp = shape.tp;
+    config.parallel.dp_shard = shape.dp_shard;
+    config.parallel.dp_replicate = shape.dp_replicate;
+    config.parallel.zero = number % 4;
+    run(config);
+    expect_the_files_of_the_run(folder, config, {1, 3, 2});
+  }
+}
+
+// Both have buckets of their own.
+TEST(ReshardTool, FrozenParametersAndThoseKeptInFp32) {
+  const TemporaryFolder folder;
+  Config config = tiny_config(folder, "run");
+  config.training.steps = 1;
+  config.parallel.dp_shard = 2;
+  config.parallel.tp = 2;
+  config.precision.params = ParamsDtype::kBf16;
+  config.precision.keep_fp32 = {"*norm*"};
+  ParameterGroup frozen;
+  frozen.params = {"*embed_tokens*", "*layers.0.mlp.down_proj*"};
+  frozen.frozen = true;
+  config.optimizer.groups = {frozen};
+  run(config);
+  expect_the_files_of_the_run(folder, config, {2, 1, 1});
+}
+
+// Every family of models, from the weights of its Hugging Face files.
+TEST(ReshardTool, ModelsOfEveryFamily) {
+  for (const GoldenModel& golden : kGoldenHfModels) {
+    SCOPED_TRACE(golden.folder);
+    const TemporaryFolder folder;
+    const fs::path hf = folder / "hf", step = folder / "step";
+    fs::create_directory(hf);
+    auto json = nlohmann::json::parse(read_small_file(golden.path() / "config.json", 1 << 20));
+    json["model_type"] = golden.type;
+    write_file_atomic(hf / "config.json", json.dump());
+    fs::copy_file(golden.path() / golden.weights, hf / "model.safetensors");
+    import_folder(hf, step);
+    for (const MeshShape& mesh : {MeshShape{1, 3, 1}, MeshShape{2, 2, 2}}) {
+      const fs::path out = folder / std::to_string(mesh.tp);
+      reshard_to(step, out, mesh);
+      EXPECT_TRUE(diff_steps(step, out).equal());
+    }
+  }
+}
+
+TEST(ReshardTool, AMeshThatDoesNotFitTheModel) {
+  const TemporaryFolder folder;
+  Config config = tiny_config(folder, "run");
+  config.training.steps = 1;
+  run(config);
+  try {
+    reshard_to(step_of(config, 1), folder / "out", {1, 1, 3});
+    FAIL() << "no error";
+  } catch (const UserError& error) {
+    EXPECT_NE(std::string(error.what()).find("for this model these work: 1, 2, 4, 8"),
+              std::string::npos)
+        << error.what();
+  }
+  EXPECT_FALSE(fs::exists(folder / "out"));
 }
 
 }  // namespace

@@ -10,7 +10,6 @@
 #include <charconv>
 #include <csignal>
 #include <string_view>
-#include <vector>
 
 #include "base/error.h"
 #include "base/files/files.h"
@@ -62,20 +61,17 @@ void mark_unfinished(const std::filesystem::path& folder) {
   mark.close();
 }
 
-void unmark_unfinished(const std::filesystem::path& folder) {
-  if (::unlink((folder / kMark).c_str()) != 0)
-    fail("files", "cannot remove {}: {}", (folder / kMark).string(), reason_of(errno));
-}
-
-void remove_unfinished_folders(const std::filesystem::path& target) {
+std::vector<std::filesystem::path> unfinished_folders(const std::filesystem::path& target) {
   constexpr int64_t kMostMark = 4096;
+  std::vector<std::filesystem::path> ended;
   for (const auto& path : unfinished_of(target)) {
     try {
       const auto owner = ProcessIdentity::parse(read_small_file(path / kMark, kMostMark));
-      if (owner.life() == ProcessIdentity::Life::kEnded) remove_tree(path);
+      if (owner.life() == ProcessIdentity::Life::kEnded) ended.push_back(path);
     } catch (const Error&) {  // not ours, or its mark cannot be read
     }
   }
+  return ended;
 }
 
 void lock_unfinished(int fd) {

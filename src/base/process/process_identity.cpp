@@ -12,6 +12,8 @@
 #include <random>
 #include <sstream>
 
+#include "base/text/utc_text.h"
+
 namespace tessera {
 namespace {
 
@@ -53,14 +55,6 @@ std::string start_of(const std::string& process) {
   return field;
 }
 
-std::string time_text() {
-  const std::time_t now = std::time(nullptr);
-  std::tm parts{};
-  gmtime_r(&now, &parts);
-  char text[32];
-  return {text, std::strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S UTC", &parts)};
-}
-
 }  // namespace
 
 ProcessIdentity ProcessIdentity::own() {
@@ -71,7 +65,7 @@ ProcessIdentity ProcessIdentity::own() {
   self.machine = machine_id();
   self.pid = ::getpid();
   self.started = start_of("self");
-  self.since = time_text();
+  self.since = utc_text(std::time(nullptr));
   self.job = variable("SLURM_JOB_ID");
   self.restarts = std::atoi(variable("SLURM_RESTART_COUNT").c_str());
   std::random_device random;

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <iterator>
 #include <system_error>
-#include <vector>
 
 #include "base/error.h"
 #include "base/files/files.h"
@@ -37,19 +36,6 @@ constexpr const char* kTemplates = "additional_chat_templates";  // a folder
 constexpr const char* kCode = ".py";
 constexpr const char* kAutoMap = "auto_map";
 constexpr const char* kPipelines = "custom_pipelines";
-
-// The names of the carried files that `from` holds, relative to it.
-std::vector<std::filesystem::path> files_of(const std::filesystem::path& from) {
-  std::vector<std::filesystem::path> names;
-  for (const char* name : kCarried)
-    if (is_file(from / name)) names.emplace_back(name);
-  for (const auto& path : list_folder(from))
-    if (path.extension() == kCode && is_file(path)) names.push_back(path.filename());
-  if (is_folder(from / kTemplates))
-    for (const auto& path : list_folder(from / kTemplates))
-      if (is_file(path)) names.push_back(kTemplates / path.filename());
-  return names;
-}
 
 // Whether the module of "module.Class" is there; one of a hub, "owner/name--module.Class", need
 // not.
@@ -101,12 +87,24 @@ bool has_tokenizer(const std::filesystem::path& folder) {
   });
 }
 
+std::vector<std::filesystem::path> carried_names(const std::filesystem::path& folder) {
+  std::vector<std::filesystem::path> names;
+  for (const char* name : kCarried)
+    if (is_file(folder / name)) names.emplace_back(name);
+  for (const auto& path : list_folder(folder))
+    if (path.extension() == kCode && is_file(path)) names.push_back(path.filename());
+  if (is_folder(folder / kTemplates))
+    for (const auto& path : list_folder(folder / kTemplates))
+      if (is_file(path)) names.push_back(kTemplates / path.filename());
+  return names;
+}
+
 void copy_hf_files(const std::filesystem::path& from, const std::filesystem::path& to) {
-  for (const std::filesystem::path& name : files_of(from)) carry_file(from / name, to / name);
+  for (const std::filesystem::path& name : carried_names(from)) carry_file(from / name, to / name);
 }
 
 void check_hf_files(const std::filesystem::path& from) {
-  for (const std::filesystem::path& name : files_of(from)) File::open(from / name);
+  for (const std::filesystem::path& name : carried_names(from)) File::open(from / name);
 }
 
 bool has_own_code(const nlohmann::json& config) {

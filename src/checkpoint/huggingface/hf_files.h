@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <vector>
 
 namespace tessera {
 
@@ -22,6 +23,9 @@ inline constexpr const char* kHfImageProcessorFile = "preprocessor_config.json";
 
 // Whether a folder of such files holds a tokenizer.
 bool has_tokenizer(const std::filesystem::path& folder);
+
+// The names of the files of this kind that a folder holds, relative to it.
+std::vector<std::filesystem::path> carried_names(const std::filesystem::path& folder);
 
 // Copies the files of this kind from `from` into `to`, over files of the same names. `to` is made
 // if there are any to copy.

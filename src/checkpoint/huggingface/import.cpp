@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
+#include <mutex>
 
 #include "base/error.h"
 #include "base/files/files.h"
@@ -13,7 +15,9 @@
 #include "checkpoint/huggingface/hf_files.h"
 #include "checkpoint/huggingface/hf_names.h"
 #include "checkpoint/huggingface/hugging_face.h"
+#include "checkpoint/huggingface/replaceable.h"
 #include "checkpoint/store/whole_folder.h"
+#include "checkpoint/store/write_pieces.h"
 #include "safetensors/format.h"
 
 namespace tessera {
@@ -22,7 +26,6 @@ namespace {
 using Tensor = HuggingFaceFolder::Tensor;
 
 constexpr int64_t kChunkElements = int64_t{1} << 20;
-constexpr int64_t kMaxFileBytes = int64_t{4} << 30;  // a larger model gets several files
 
 // Where the data of one of our tensors lies: rows of a file's tensor, or columns of one that is
 // stored transposed.
@@ -132,11 +135,6 @@ std::vector<Source> plan_sources(const HuggingFaceFolder& folder, const HfModel&
   return sources;
 }
 
-FilePiece whole_piece(const TensorInfo& info) {
-  const Box box = whole_box(info.shape);
-  return {info.name, kStateParam, {box, 0, box.numel()}};
-}
-
 // UserError if values became infinite in fp32, which can only happen to those of F64.
 void check_range(const File& file, const Source& source, int64_t beyond, int64_t numel) {
   if (beyond == 0) return;
@@ -183,32 +181,41 @@ void stream_columns(const File& file, const Source& source, RankFileWriter& writ
   }
 }
 
-// Returns WrittenFile::to_text().
-std::string write_file(const HuggingFaceFolder& folder, const Source* first, const Source* last,
-                       const Manifest& manifest, const std::filesystem::path& path) {
+// Writes the sources as the files of a step folder, and names these in the manifest.
+void write_files(const HuggingFaceFolder& folder, const std::vector<Source>& sources,
+                 const std::filesystem::path& step_dir, Manifest& manifest,
+                 const ToolOptions& tool) {
   std::vector<FilePiece> pieces;
-  for (const Source* source = first; source != last; ++source)
-    pieces.push_back(whole_piece(source->info));
-  RankFileWriter writer(path, manifest, pieces);
-  File file;
-  size_t open_file = 0;
-  for (const Source* source = first; source != last; ++source) {
-    if (!file.is_open() || open_file != source->stored.file)
-      file = open_source(folder.files[source->stored.file]);
-    open_file = source->stored.file;
-    if (source->transposed)
-      stream_columns(file, *source, writer);
-    else
-      stream_rows(file, *source, writer);
-  }
-  return writer.finish().to_text();
+  for (const Source& source : sources)
+    pieces.push_back(whole_piece(source.info, kStateParam, Dtype::kF32));
+  std::mutex one_matrix;  // held by the thread that has a whole matrix in memory
+  write_pieces(step_dir, pieces, manifest, tool, [&]() -> FillPiece {
+    struct Reading {
+      File file;
+      size_t index = 0;  // of the open file
+    };
+    const auto reading = std::make_shared<Reading>();
+    return [&, reading](size_t i, RankFileWriter& writer) {
+      const Source& source = sources[i];
+      if (!reading->file.is_open() || source.stored.file != reading->index)
+        reading->file = open_source(folder.files[source.stored.file]);
+      reading->index = source.stored.file;
+      if (source.transposed) {
+        const std::lock_guard lock(one_matrix);
+        stream_columns(reading->file, source, writer);
+      } else {
+        stream_rows(reading->file, source, writer);
+      }
+    };
+  });
 }
 
 }  // namespace
 
 std::vector<std::string> import_hugging_face(
     const std::filesystem::path& hf_dir, const std::filesystem::path& step_dir,
-    const std::function<HfModel(const nlohmann::json& config)>& recognize) {
+    const std::function<HfModel(const nlohmann::json& config)>& recognize,
+    const ToolOptions& tool) {
   nlohmann::json config = read_hugging_face_config(hf_dir);
   const HfModel model = recognize(config);
   HuggingFaceFolder folder = open_hugging_face(hf_dir, std::move(config), model.tensors);
@@ -231,27 +238,12 @@ std::vector<std::string> import_hugging_face(
   for (const Source& source : sources) manifest.tensors.push_back(source.info);
   if (!model.parameters.empty()) check_tensors(manifest, model.parameters);
 
-  WholeFolder output(step_dir);
-  std::vector<std::string> written;
-  const Source* const end = sources.data() + sources.size();
-  for (const Source* first = sources.data(); first != end;) {
-    int64_t bytes = 0;
-    const Source* last = first;
-    for (; last != end; ++last) {
-      const int64_t more = whole_piece(last->info).bytes();
-      if (last != first && more > kMaxFileBytes - bytes) break;
-      bytes += more;
-    }
-    const auto number = static_cast<int>(written.size());
-    written.push_back(
-        write_file(folder, first, last, manifest, output.partial() / rank_file_name(number)));
-    first = last;
-  }
-  write_piece_index(output.partial(), written, manifest);
+  WholeFolder output(step_dir, Replace::when(tool.replace, why_no_step_folder, {hf_dir}));
+  write_files(folder, sources, output.partial(), manifest, tool);
   copy_hf_files(hf_dir, output.partial() / kHfFilesFolder);
   write_manifest(output.partial(), manifest);
   output.publish();
-  folder.notes.insert(folder.notes.end(), output.lacks().begin(), output.lacks().end());
+  folder.notes.insert(folder.notes.end(), output.notes().begin(), output.notes().end());
   return folder.notes;
 }
 

@@ -5,19 +5,11 @@
 #include <algorithm>
 #include <ostream>
 
-#include "base/error.h"
+#include "base/text/quantities.h"
 #include "checkpoint/store/reader.h"
 
 namespace tessera {
 namespace {
-
-std::string readable_bytes(int64_t bytes) {
-  const char* const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
-  double value = static_cast<double>(bytes);
-  size_t unit = 0;
-  for (; value >= 1024 && unit < 5; ++unit) value /= 1024;
-  return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.1f} {}", value, units[unit]);
-}
 
 std::string mesh_text(const nlohmann::json& mesh) {
   std::vector<std::string> axes;
@@ -28,8 +20,8 @@ std::string mesh_text(const nlohmann::json& mesh) {
 
 }  // namespace
 
-void inspect(const std::filesystem::path& step_dir, bool verify, std::ostream& out) {
-  CheckpointReader reader(step_dir);
+void inspect(const std::filesystem::path& step_dir, std::ostream& out) {
+  const CheckpointReader reader(step_dir);
   const Manifest& manifest = reader.manifest();
   int64_t parameters = 0, file_bytes = 0;
   size_t name_width = 6;
@@ -50,7 +42,7 @@ void inspect(const std::filesystem::path& step_dir, bool verify, std::ostream& o
       << fmt::format("states      {}\n", fmt::join(manifest.states, ", "))
       << fmt::format("parameters  {} in {} tensors\n", parameters, manifest.tensors.size())
       << fmt::format("files       {} of {} in all\n\n", manifest.files.size(),
-                     readable_bytes(file_bytes));
+                     bytes_text(file_bytes));
   out << fmt::format("{:<{}}  {:<18}  {:>12}  {}\n", "tensor", name_width, "shape", "elements",
                      "stored as");
   for (const TensorInfo& tensor : manifest.tensors) {
@@ -64,11 +56,38 @@ void inspect(const std::filesystem::path& step_dir, bool verify, std::ostream& o
   }
   out << "\n";
   for (const ManifestFile& file : manifest.files)
-    out << fmt::format("{}  {:>12}\n", file.name, readable_bytes(file.size));
-  if (!verify) return;
-  out << "\nchecking every checksum ... " << std::flush;
-  reader.verify();
-  out << "all are right\n";
+    out << fmt::format("{}  {:>12}\n", file.name, bytes_text(file.size));
+}
+
+nlohmann::ordered_json inspect_json(const std::filesystem::path& step_dir) {
+  const CheckpointReader reader(step_dir);
+  const Manifest& manifest = reader.manifest();
+  nlohmann::ordered_json tensors = nlohmann::ordered_json::array();
+  nlohmann::ordered_json files = nlohmann::ordered_json::array();
+  int64_t parameters = 0, bytes = 0;
+  for (const TensorInfo& tensor : manifest.tensors) {
+    nlohmann::ordered_json states;
+    for (const std::string& state : manifest.states_of(tensor))
+      states[state] = dtype_name(reader.stored_dtype(tensor.name, state));
+    tensors.push_back({{"name", tensor.name}, {"shape", tensor.shape}, {"states", states}});
+    parameters += whole_box(tensor.shape).numel();
+  }
+  for (const ManifestFile& file : manifest.files) {
+    files.push_back({{"name", file.name}, {"bytes", file.size}});
+    bytes += file.size;
+  }
+  return {{"checkpoint", step_dir.string()},
+          {"writer", manifest.writer},
+          {"step", manifest.step},
+          {"samples", manifest.samples},
+          {"tokens", manifest.tokens},
+          {"seed", manifest.seed},
+          {"mesh", manifest.mesh},
+          {"states", manifest.states},
+          {"parameters", parameters},
+          {"bytes", bytes},
+          {"tensors", tensors},
+          {"files", files}};
 }
 
 }  // namespace tessera

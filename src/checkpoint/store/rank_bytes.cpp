@@ -6,26 +6,13 @@
 #include <string>
 
 #include "base/error.h"
+#include "checkpoint/format/own_part.h"
 
 namespace tessera {
 namespace {
 
 // One copy into the ring, so that where the ring is small the other thread finds work early.
 constexpr int64_t kCopyBytes = int64_t{4} << 20;
-
-// A rank's share of a piece that `replicas` ranks hold alike.
-BoxSlice own_share(const Piece& piece) {
-  if (piece.replicas < 1 || piece.replica < 0 || piece.replica >= piece.replicas)
-    fail("checkpoint", "tensor '{}': replica {} of {}; the rule is 0 <= replica < replicas",
-         piece.tensor, piece.replica, piece.replicas);
-  // numel x replica / replicas, without the product that could pass 2^63.
-  const int64_t each = piece.slice.numel() / piece.replicas;
-  const int64_t rest = piece.slice.numel() % piece.replicas;
-  const auto bound = [&](int replica) {
-    return piece.slice.begin + each * replica + rest * replica / piece.replicas;
-  };
-  return {piece.slice.box, bound(piece.replica), bound(piece.replica + 1)};
-}
 
 void copy(const OwnPart& part, int64_t at, const CopyOut& copy_out, std::byte* to, int64_t bytes) {
   if (part.on_device)
@@ -40,7 +27,7 @@ std::vector<OwnPart> own_parts(const std::vector<Piece>& pieces, int rank) {
   std::vector<OwnPart> parts;
   std::set<std::string> keys;
   for (const Piece& piece : pieces) {
-    FilePiece own{piece.tensor, piece.state, own_share(piece), piece.dtype};
+    FilePiece own{piece.tensor, piece.state, own_part(piece), piece.dtype};
     if (own.slice.numel() == 0) continue;
     if (const std::string key = piece_key(piece.tensor, piece.state); !keys.insert(key).second)
       fail("checkpoint", "rank {} gives two pieces of '{}'; a file holds one per tensor and state",

@@ -6,16 +6,11 @@
 #include <string>
 #include <vector>
 
-#include "base/divisors.h"
 #include "base/error.h"
+#include "models/good_tps.h"
 
 namespace tessera {
 namespace {
-
-// The numbers of tp, up to `limit`, that this model can be split over.
-std::string good_tps(const Model& model, int64_t limit) {
-  return list_of(limit, [&](int64_t tp) { return model.why_not_tp(tp).empty(); });
-}
 
 struct SampleLength {
   std::string what;  // the key that says it

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "parallel/device/host_copy.h"
+#include "training/engine/piece_replica.h"
 
 namespace tessera {
 namespace {
@@ -19,14 +20,6 @@ Dtype file_dtype(at::ScalarType dtype) {
     default:
       fail("train", "no checkpoint holds a state of type {}", c10::toString(dtype));
   }
-}
-
-void share(Piece& piece, const Parameter& parameter, const Mesh& mesh) {
-  piece.replica = mesh.dp_replicate_rank();
-  piece.replicas = mesh.dp_replicate();
-  const int copies = parameter.spec.tp.copies(mesh.tp());
-  piece.replica = piece.replica * copies + parameter.spec.tp.copy(mesh.tp_rank());
-  piece.replicas *= copies;
 }
 
 }  // namespace
@@ -67,7 +60,8 @@ std::vector<Piece> state_pieces(const std::vector<FlatBucket*>& buckets, const M
       if (!state.defined()) continue;
       for (const Segment& segment : bucket->segments()) {
         pieces.push_back(piece_of(segment, states[i], state));
-        share(pieces.back(), *segment.parameter, mesh);
+        set_replica(pieces.back(), *segment.parameter, mesh.shape(), mesh.dp_replicate_rank(),
+                    mesh.tp_rank());
       }
     }
   }

@@ -1,0 +1,52 @@
+#include "checkpoint/tools/verify.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/process/share_out.h"
+#include "checkpoint/store/stored_checkpoint.h"
+
+namespace tessera {
+namespace {
+
+constexpr int64_t kPart = int64_t{4} << 20;  // about what is read between two calls of each_part
+
+// The damage of file number `number`; empty if there is none.
+std::string damage_of(const std::shared_ptr<const StoredCheckpoint>& checkpoint, size_t number,
+                      ByteProgress& progress) {
+  const std::vector<ManifestFile>& files = checkpoint->manifest().files;
+  std::string damage;
+  int64_t counted = 0;
+  const auto count = [&](int64_t bytes) {
+    bytes = std::min(bytes, files[number].size - counted);
+    counted += bytes;
+    progress.add(bytes);
+  };
+  try {
+    verify_files(checkpoint, static_cast<int>(number), static_cast<int>(files.size()),
+                 [&] { count(kPart); });
+  } catch (const DamagedError& error) {
+    damage = error.what();
+  }
+  count(files[number].size);
+  return damage;
+}
+
+}  // namespace
+
+std::vector<std::string> verify_step(const std::filesystem::path& step_dir,
+                                     const ToolOptions& tool) {
+  const auto checkpoint = StoredCheckpoint::open(step_dir);
+  const size_t files = checkpoint->manifest().files.size();
+  int64_t bytes = 0;
+  for (const ManifestFile& file : checkpoint->manifest().files) bytes += file.size;
+  ByteProgress progress(bytes, tool.progress);
+  std::vector<std::string> damage(files);
+  share_out(files, tool.threads, [&]() -> Worker {
+    return [&](size_t i) { damage[i] = damage_of(checkpoint, i, progress); };
+  });
+  std::erase(damage, "");
+  return damage;
+}
+
+}  // namespace tessera
