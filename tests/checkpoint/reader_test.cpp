@@ -1,6 +1,7 @@
 #include "checkpoint/store/reader.h"
 
 #include <cmath>
+#include <thread>
 
 #include "checkpoint/format/elements.h"
 #include "checkpoint/format/rank_file.h"
@@ -310,6 +311,18 @@ TEST_F(Damaged, OverlapsAndHolesBetweenFilesAreErrors) {
   EXPECT_TRUE(contains(error, "stored as F32 in rank-00000.safetensors and as BF16"));
   error = error_after(1, [&](auto& rows) { rows.push_back(find(rows, "scalar/param", 1)); });
   EXPECT_TRUE(contains(error, "tensor 'scalar', state 'param'"));
+}
+
+// As the threads of a tool do.
+TEST_F(Readers, ReadersInThreadsShareACheckpoint) {
+  const auto checkpoint = StoredCheckpoint::open(save_on_mesh(dir_, 1, 3, 2, kAllStates));
+  std::vector<std::thread> threads;
+  for (int shard = 0; shard < 4; ++shard)
+    threads.emplace_back([&, shard] {
+      CheckpointReader reader(checkpoint);
+      expect_rank_reads(reader, shard, 4, 0, 1, kAllStates);
+    });
+  for (std::thread& thread : threads) thread.join();
 }
 
 // The index of an old checkpoint is made of the files' headers.
