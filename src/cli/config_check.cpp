@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/text/error_text.h"
+#include "base/text/quantities.h"
 #include "checkpoint/format/manifest.h"
 #include "checkpoint/store/run_folder.h"
 #include "config/load.h"

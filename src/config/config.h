@@ -20,6 +20,7 @@ enum class OutputDtype { kParams, kFp32, kBf16 };
 enum class AutoFlag { kAuto, kTrue, kFalse };
 enum class Recompute { kNone, kFull, kSelective };
 enum class Offload { kNone, kOptimizer, kAll };
+enum class OnSaveError { kStop, kWarn };
 enum class OnNonfinite { kStop, kSkip, kRollback };
 
 struct RunSection {
@@ -106,8 +107,12 @@ struct EvalSection {
 };
 
 struct CheckpointSection {
-  int64_t every = 0;            // 0: only at the end and on request
-  int keep = 3;                 // 0: all
+  int64_t every = 0;        // 0: only at the end and on request
+  int keep = 3;             // 0: all
+  bool async = true;        // saves run beside training
+  int64_t staging_mib = 0;  // host memory of each rank for that; 0: auto
+  std::string staging_dir;  // a folder on the node's own disk; empty: none
+  OnSaveError on_error = OnSaveError::kStop;
   std::string resume = "auto";  // auto | none | a step folder
   std::string init_from;        // a step folder whose weights start the run; empty: random
   // Keys that decide the mathematics and may be changed on a resume all the same.

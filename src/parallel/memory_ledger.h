@@ -14,18 +14,19 @@ enum class MemoryClass {
   kGatherRing,   // slots that parameters are gathered into
   kReduceRing,   // slots that a backward pass writes gradients into
   kStaging,      // what reductions and offloaded updates need besides
+  kSnapshot,     // copies of states on their way to a checkpoint
   kLogits,       // the loss's buffers, which come and go with each micro-batch: the most
   kPoison,       // debug: what released parameters read as
   kOffloadHost,  // pinned memory of the host, where the others are a GPU's
   kOffloadFile,  // on disk, not in memory
 };
-inline constexpr int kMemoryClasses = 11;
+inline constexpr int kMemoryClasses = 12;
 
 inline const char* memory_class_name(MemoryClass memory_class) {
   constexpr std::array<const char*, kMemoryClasses> kNames = {
-      "parameters",  "master weights",     "gradients",      "moments",
-      "gather ring", "reduce ring",        "staging",        "logits",
-      "poison slot", "pinned host memory", "moments on disk"};
+      "parameters",         "master weights", "gradients",         "moments", "gather ring",
+      "reduce ring",        "staging",        "checkpoint copies", "logits",  "poison slot",
+      "pinned host memory", "moments on disk"};
   return kNames[static_cast<size_t>(memory_class)];
 }
 

@@ -133,18 +133,22 @@ void announce(const Config& config, const Manifest& manifest, const MeshShape& s
 // The run folder, with what keeps other runs out of it and what writes into it.
 struct OpenFolder {
   std::filesystem::path path;
+  bool keep_lines;  // of metrics.jsonl, while they cannot be written
   PreparedFolder prepared;
   Console console;
   CheckpointManager checkpoints;
 
   OpenFolder(const Config& config, Communicator& world, const StopSignal& stop_signal)
       : path(config.run.dir),
+        keep_lines(config.checkpoint.on_error == OnSaveError::kWarn),
         prepared(prepare_run_folder(path, world)),
         console(world.rank() == 0 ? path / "logs" / "train.log" : std::filesystem::path()),
         checkpoints(path / "checkpoints", config.checkpoint.keep, world, warn()) {
     for (const std::string& warning : prepared.warnings) console.warn(warning);
     if (world.rank() == 0) checkpoints.set_check([this] { prepared.lock->check(); });
     checkpoints.set_stop_check([&stop_signal] { stop_signal.check(); });
+    with_keys<UserError>("checkpoint.staging_dir",
+                         [&] { checkpoints.use_staging_dir(config.checkpoint.staging_dir); });
   }
   // For parts that have something to say and know no console.
   std::function<void(const std::string&)> warn() {
@@ -153,7 +157,7 @@ struct OpenFolder {
   // The lines of steps after `step` go. Null on all ranks but the root.
   std::unique_ptr<MetricsFile> open_metrics(bool root, int64_t step) {
     if (!root) return nullptr;
-    return std::make_unique<MetricsFile>(path / "metrics.jsonl", step, warn());
+    return std::make_unique<MetricsFile>(path / "metrics.jsonl", step, keep_lines, warn());
   }
   OpenFolder(const OpenFolder&) = delete;
   OpenFolder& operator=(const OpenFolder&) = delete;
@@ -167,7 +171,7 @@ TrainOutcome run(const Config& requested, std::unique_ptr<Communicator> joined,
                  OutOfMemory& out_of_memory) {
   // Until the first step ranks wait for each other as long as file work may take: some read and
   // write more than others.
-  auto start_up = std::make_optional<FileWork>(*joined);
+  auto start_up = std::make_optional<FileWork>();
   Config config = with_threads(requested);
   start_threads(config.run.threads, *joined);
   check_same_on_all_ranks(sights_of(config), *joined);
@@ -206,6 +210,7 @@ TrainOutcome run(const Config& requested, std::unique_ptr<Communicator> joined,
   out_of_memory.expect(world.rank(), mesh.device(), plan.memory);
   Engine engine(std::move(plan), config, mesh);
   if (!engine.warning().empty()) console.warn("memory.offload_dir: " + engine.warning());
+  if (!engine.save_staging().note().empty()) console.line(engine.save_staging().note());
   fill(engine, start, reader.get(), config, stop_signal);
   reader.reset();
   out_of_memory.allocated(engine.ledger());
@@ -219,11 +224,14 @@ TrainOutcome run(const Config& requested, std::unique_ptr<Communicator> joined,
   }
   const auto metrics = folder.open_metrics(root, start.progress.step);
   Reporter reporter(config, console, metrics.get(), memory);
+  CheckpointSaver saver(folder.checkpoints, world.host_group("checkpoint"),
+                        engine.save_staging().staging());
   Trainer trainer({.config = config,
                    .engine = engine,
                    .train_data = *data.train,
                    .valid_data = data.valid.get(),
                    .checkpoints = folder.checkpoints,
+                   .saver = saver,
                    .manifest = manifest,
                    .reporter = reporter,
                    .owed = owed,

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "base/text/quantities.h"
 #include "config/keys/key_places.h"
 #include "parallel/executor/memory_model.h"
 #include "parallel/fsdp/tp_gradient_sum.h"

@@ -51,7 +51,7 @@ fs::path save_fresh(const Model& model, MeshShape shape, const fs::path& folder,
     manifest.model = model.hf_config(kSeqLen);
     manifest.writer = "test";
     CheckpointManager manager(folder, 0, mesh.world(), [](const std::string&) {});
-    manager.save(std::move(manifest), take_snapshot(set.pointers(), mesh, {kStateParam}).pieces);
+    manager.save(std::move(manifest), state_pieces(set.pointers(), mesh, {kStateParam}));
   });
   return folder / step_dir_name(step);
 }

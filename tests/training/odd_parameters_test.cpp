@@ -76,7 +76,7 @@ ToyRun run_toy(const std::function<std::shared_ptr<Toy>()>& make, const Optimize
     manifest.model = {{"model_type", "toy"}};
     manifest.writer = "test";
     CheckpointManager manager(folder / "steps", 0, mesh.world(), [](const std::string&) {});
-    manager.save(std::move(manifest), take_snapshot(buckets, mesh, states).pieces);
+    manager.save(std::move(manifest), state_pieces(buckets, mesh, states));
   });
   consolidate(folder / "steps" / step_dir_name(steps), folder / "out", {});
   const auto file = folder / "out" / "model.safetensors";

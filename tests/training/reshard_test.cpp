@@ -25,7 +25,7 @@ void load_and_save(const Config& config, MeshShape shape, const ShardingPolicy& 
                               mesh.world(), [](const std::string&) {});
     Manifest manifest = reader.manifest();
     manifest.step = step;
-    manager.save(std::move(manifest), take_snapshot(buckets, mesh, names).pieces);
+    manager.save(std::move(manifest), state_pieces(buckets, mesh, names));
   });
 }
 

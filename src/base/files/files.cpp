@@ -29,6 +29,14 @@ bool sync_or_unsupported(int fd, int& error) {
   return is_sync_unsupported(error);
 }
 
+int open_for_writing(const std::filesystem::path& path, int flags) {
+  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | flags, 0666);
+  if (fd < 0)
+    fail("files", "cannot create {}: {}; check that the folder exists and is writable",
+         path.string(), reason_of(errno));
+  return fd;
+}
+
 }  // namespace
 
 File::~File() {
@@ -62,11 +70,11 @@ File File::open(const std::filesystem::path& path) {
 }
 
 File File::create(const std::filesystem::path& path) {
-  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (fd < 0)
-    fail("files", "cannot create {}: {}; check that the folder exists and is writable",
-         path.string(), reason_of(errno));
-  return File(fd, path);
+  return File(open_for_writing(path, O_TRUNC), path);
+}
+
+File File::open_to_write(const std::filesystem::path& path) {
+  return File(open_for_writing(path, 0), path);
 }
 
 int64_t File::size() const {
@@ -255,6 +263,10 @@ void copy_bytes(const std::filesystem::path& from, const std::filesystem::path& 
     done += part;
   }
   target.close();
+}
+
+void sync_file(const std::filesystem::path& path) {
+  File::open(path).sync();
 }
 
 std::string read_small_file(const std::filesystem::path& path, int64_t limit) {

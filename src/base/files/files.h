@@ -22,6 +22,8 @@ class File {
   static File open(const std::filesystem::path& path);
   // Made anew and empty, for writing; an existing file is replaced.
   static File create(const std::filesystem::path& path);
+  // For writing, with what it holds; made if it is not there.
+  static File open_to_write(const std::filesystem::path& path);
 
   bool is_open() const { return fd_ >= 0; }
   const std::filesystem::path& path() const { return path_; }
@@ -88,6 +90,9 @@ void make_folders(const std::filesystem::path& folder);
 // Copies only the bytes of a file: not its mode, nor attributes that only some file systems have.
 // An existing `to` loses its contents.
 void copy_bytes(const std::filesystem::path& from, const std::filesystem::path& to);
+
+// Returns when all bytes of a closed file are on the disk (File::sync()).
+void sync_file(const std::filesystem::path& path);
 
 // The text of a small file; UserError if it has more than `limit` bytes.
 std::string read_small_file(const std::filesystem::path& path, int64_t limit);

@@ -25,8 +25,8 @@ struct TensorInfo {
   bool operator==(const TensorInfo&) const = default;
 };
 
-// A rank's part of one state of one tensor, in host memory: where it lies in the global tensor, and
-// the bytes. When saving, data is read; when loading, it is filled. Elements are contiguous.
+// A rank's part of one state of one tensor: where it lies in the global tensor, and the bytes. When
+// saving, data is read; when loading, it is filled. Elements are contiguous.
 struct Piece {
   std::string tensor;
   std::string state;
@@ -37,6 +37,7 @@ struct Piece {
   // part.
   int replica = 0;
   int replicas = 1;
+  bool on_device = false;  // data is memory of the rank's device, not of the host; only in a save
 };
 
 }  // namespace tessera

@@ -1,22 +1,6 @@
 #include "checkpoint/store/manager.h"
 
-// The commit order of a save, after which a kill at any moment leaves the newest whole checkpoint
-// or the one before it:
-//
-//   rank 0      | removes what killed saves left, as far as it goes; makes step-N.partial/ (agree)
-//   all ranks   | write rank-RRRRR.safetensors into it, fsync                     (agree)
-//   rank 0      | manifest.json (its presence says that all files are whole), fsync of the folder,
-//               | rename to step-N: this is the commit; fsync of the parent
-//               | `latest` (advisory)                                             (agree)
-//   later, in a call of its own: rank 0 retires the oldest beyond `keep`            (agree)
-//
-// Invariants: a name step-N never stands for something half written; nothing older is touched
-// before the new one is durable; at each `agree` an error of one rank becomes an error of all, so
-// no rank waits for one that gave up. What comes after the commit, and all removal before it, can
-// fail only with a warning.
-
 #include <iterator>
-#include <set>
 #include <sstream>
 
 #include "base/error.h"
@@ -29,33 +13,13 @@
 namespace tessera {
 namespace {
 
-// Whether a step folder is committed. Error if that cannot be found out, since the caller may move
-// away what is not.
-bool is_committed(const std::filesystem::path& step_dir) {
-  return is_file(step_dir / "manifest.json");
-}
-
-// A rank's part of a piece that `replicas` ranks hold alike.
-BoxSlice own_part(const Piece& piece) {
-  if (piece.replicas < 1 || piece.replica < 0 || piece.replica >= piece.replicas)
-    fail("checkpoint", "tensor '{}': replica {} of {}; the rule is 0 <= replica < replicas",
-         piece.tensor, piece.replica, piece.replicas);
-  // numel x replica / replicas, without the product that could pass 2^63.
-  const int64_t each = piece.slice.numel() / piece.replicas;
-  const int64_t rest = piece.slice.numel() % piece.replicas;
-  const auto bound = [&](int replica) {
-    return piece.slice.begin + each * replica + rest * replica / piece.replicas;
-  };
-  return {piece.slice.box, bound(piece.replica), bound(piece.replica + 1)};
-}
-
 // Finds out now, not hours later, if the folder cannot be written to. Returns what its file system
 // cannot do (try_folder()).
 std::vector<std::string> check_writable(const std::filesystem::path& dir) {
   std::error_code error;
   std::filesystem::create_directories(dir, error);
   if (error || !std::filesystem::is_directory(dir, error))
-    fail_user("checkpoint", "cannot make the folder {}: {}; give another run.dir", dir.string(),
+    fail_user("checkpoint", "cannot make the folder {}: {}; give another one", dir.string(),
               error ? error.message() : "a file is in its place");
   try {
     return try_folder(dir);
@@ -68,140 +32,58 @@ std::vector<std::string> check_writable(const std::filesystem::path& dir) {
 
 CheckpointManager::CheckpointManager(std::filesystem::path dir, int keep, Communicator& world,
                                      std::function<void(const std::string&)> warn)
-    : dir_(std::move(dir)), keep_(keep), world_(world), warn_(std::move(warn)) {
-  if (!warn_) warn_ = [](const std::string&) {};
+    : keep_(keep), world_(world) {
+  place_.dir = std::move(dir);
+  place_.warn = warn ? std::move(warn) : [](const std::string&) {};
   agree(world_, [&] {
-    if (dir_.empty()) fail_user("checkpoint", "the path of the checkpoints is empty; set run.dir");
+    if (place_.dir.empty())
+      fail_user("checkpoint", "the path of the checkpoints is empty; set run.dir");
     if (keep_ < 0)
       fail_user("checkpoint", "keep is {}; the rule is 0 (all) or the number that stays", keep_);
-    dir_ = clean_path(dir_);
+    place_.dir = clean_path(place_.dir);
     if (world_.rank() == 0)
-      for (const std::string& lack : check_writable(dir_)) warn_(lack);
+      for (const std::string& lack : check_writable(place_.dir)) place_.warn(lack);
+    return std::string();
+  });
+}
+
+void CheckpointManager::use_staging_dir(const std::filesystem::path& folder) {
+  agree(world_, [&] {
+    place_.staging_dir = folder;
+    if (folder.empty()) return std::string();
+    check_writable(folder);
+    if (const std::string why = remove_tree(staging_file(place_, world_.rank())); !why.empty())
+      fail_user("checkpoint", "{}", why);
     return std::string();
   });
 }
 
 std::filesystem::path CheckpointManager::save(Manifest manifest, const std::vector<Piece>& pieces) {
-  const std::filesystem::path target = dir_ / step_dir_name(manifest.step);
-  const std::vector<std::string> begun = agree(world_, [&]() -> std::string {
-    if (world_.rank() != 0) return "";
-    check_ours_();
-    if (is_committed(target))
-      fail("checkpoint",
-           "{} is committed already; a committed checkpoint is never written over, move it away "
-           "to save this step again",
-           target.string());
-    probe_("begin");
-    warn_of_left_overs();
-    // step-N without a manifest: not a checkpoint, but not ours to delete either.
-    if (type_of(target) != std::filesystem::file_type::not_found)
-      warn_(fmt::format("{} is not a whole checkpoint; moved to {}", target.string(),
-                        set_aside(target).string()));
-    const std::filesystem::path free = free_name(target, ".partial");
-    make_folders(free);
-    probe_("partial made");
-    return free.string();
-  });
-  const std::filesystem::path partial = begun[0];
-
-  const std::vector<std::string> written = agree(world_, [&] {
-    const ManifestFile file = write_rank_file(partial, pieces);
-    return fmt::format("{} {} {}", file.name, file.size, file.header_xxh3);
-  });
+  std::vector<OwnPart> parts;
   agree(world_, [&] {
-    if (world_.rank() != 0) return std::string();
-    probe_("all agreed");
-    manifest.files.clear();
-    for (const std::string& line : written) {
-      const size_t first = line.find(' '), second = line.find(' ', first + 1);
-      manifest.files.push_back(
-          {line.substr(0, first), std::stoll(line.substr(first + 1)), line.substr(second + 1)});
-    }
-    commit(manifest, partial, target);
-    point_latest_to(manifest.step);
+    parts = own_parts(pieces, world_.rank());
     return std::string();
   });
-  last_saved_ = manifest.step;
-  return target;
+  DirectBytes bytes(parts, {}, {});
+  return save({.manifest = std::move(manifest), .parts = parts, .bytes = bytes}, world_);
 }
 
-ManifestFile CheckpointManager::write_rank_file(const std::filesystem::path& partial,
-                                                const std::vector<Piece>& pieces) {
-  // Rank 0 has made it; on a network file system this also brings it into the local cache.
-  make_folders(partial);
-  std::vector<StoredPiece> stored;
-  std::vector<const std::byte*> data;
-  std::set<std::string> keys;
-  for (const Piece& piece : pieces) {
-    StoredPiece part;
-    part.key = piece_key(piece.tensor, piece.state);
-    part.slice = own_part(piece);
-    part.dtype = piece.dtype;
-    if (part.slice.numel() == 0) continue;
-    if (!keys.insert(part.key).second)
-      fail("checkpoint", "rank {} gives two pieces of '{}'; a file holds one per tensor and state",
-           world_.rank(), part.key);
-    data.push_back(piece.data + (part.slice.begin - piece.slice.begin) * dtype_size(piece.dtype));
-    stored.push_back(std::move(part));
-  }
-  RankFileWriter writer(partial / rank_file_name(world_.rank()), stored);
-  probe_("file begun");
-  for (size_t i = 0; i < stored.size(); ++i) {
-    // In parts, so that hashing and writing find the bytes in the cache.
-    constexpr int64_t kPart = int64_t{4} << 20;
-    for (int64_t done = 0; done < stored[i].bytes(); done += kPart)
-      writer.append(data[i] + done, std::min(kPart, stored[i].bytes() - done));
-    probe_("piece written");
-  }
-  ManifestFile file = writer.finish();
-  probe_("file written");
-  return file;
-}
-
-void CheckpointManager::commit(Manifest& manifest, const std::filesystem::path& partial,
-                               const std::filesystem::path& target) {
-  for (const ManifestFile& listed : manifest.files) {
-    const std::filesystem::path path = partial / listed.name;
-    std::error_code error;
-    const auto size = std::filesystem::file_size(path, error);
-    if (error || static_cast<int64_t>(size) != listed.size)
-      fail("checkpoint",
-           "rank 0 does not see {} with the {} bytes that were written; run.dir must be on a file "
-           "system that all nodes share",
-           path.string(), listed.size);
-  }
-  write_manifest(partial, manifest);
-  probe_("manifest written");
-  sync_folder(partial);
-  probe_("folder synced");
-  rename_path(partial, target);
-  probe_("renamed");
-  sync_folder(dir_);
-  probe_("committed");
-}
-
-// A failure is only a warning: after the commit the checkpoint stands, so the save has succeeded.
-void CheckpointManager::point_latest_to(int64_t step) {
-  try {
-    write_file_atomic(dir_ / "latest", step_dir_name(step) + "\n");
-    probe_("latest replaced");
-  } catch (const std::exception& failure) {
-    warn_(fmt::format("{} is saved, but {}", step_dir_name(step), failure.what()));
-  }
+std::filesystem::path CheckpointManager::save(SaveWork work, Communicator& group) {
+  const int64_t step = work.manifest.step;
+  std::filesystem::path folder = save_step(place_, std::move(work), group);
+  last_saved_ = step;
+  return folder;
 }
 
 void CheckpointManager::retire_old() {
-  agree(world_, [&] {
-    if (world_.rank() == 0 && keep_ > 0) retire_beyond_keep();
-    return std::string();
-  });
+  if (world_.rank() == 0 && keep_ > 0) retire_beyond_keep();
 }
 
 void CheckpointManager::retire_beyond_keep() {
   try {
     std::vector<std::filesystem::path> whole;  // oldest first; the one just saved comes last
-    for (const int64_t step : list_run_folder(dir_).steps) {
-      const std::filesystem::path path = dir_ / step_dir_name(step);
+    for (const int64_t step : list_run_folder(place_.dir).steps) {
+      const std::filesystem::path path = place_.dir / step_dir_name(step);
       try {
         if (step != last_saved_ && is_committed(path)) {
           read_manifest(path);  // what is not whole does not count, and is not deleted
@@ -209,24 +91,15 @@ void CheckpointManager::retire_beyond_keep() {
         }
       } catch (const UserError&) {
       } catch (const Error& failure) {  // nor what cannot be read; the others are retired
-        warn_(fmt::format("{} stays: {}", path.string(), failure.what()));
+        place_.warn(fmt::format("{} stays: {}", path.string(), failure.what()));
       }
     }
     const auto others = static_cast<size_t>(last_saved_ ? keep_ - 1 : keep_);
     for (size_t i = 0; i + others < whole.size(); ++i)
-      if (const std::string why = retire(whole[i], probe_); !why.empty()) warn_(why);
-    sync_folder(dir_);
+      if (const std::string why = retire(whole[i], place_.probe); !why.empty()) place_.warn(why);
+    sync_folder(place_.dir);
   } catch (const std::exception& failure) {
-    warn_(fmt::format("old checkpoints stay: {}", failure.what()));
-  }
-}
-
-// Removes left-overs. A failure is only a warning: the save that follows does not depend on it.
-void CheckpointManager::warn_of_left_overs() {
-  try {
-    for (const std::string& failure : remove_left_overs(dir_)) warn_(failure);
-  } catch (const std::exception& failure) {
-    warn_(failure.what());
+    place_.warn(fmt::format("old checkpoints stay: {}", failure.what()));
   }
 }
 
@@ -251,8 +124,8 @@ std::vector<int64_t> CheckpointManager::committed_steps() {
   const std::vector<std::string> listed = agree(world_, [&] {
     std::string text;
     if (world_.rank() != 0) return text;
-    for (const int64_t step : list_run_folder(dir_).steps)
-      if (is_committed(dir_ / step_dir_name(step))) text += fmt::format("{} ", step);
+    for (const int64_t step : list_run_folder(place_.dir).steps)
+      if (is_committed(place_.dir / step_dir_name(step))) text += fmt::format("{} ", step);
     return text;
   });
   std::istringstream text(listed[0]);
@@ -264,16 +137,16 @@ std::optional<std::filesystem::path> CheckpointManager::find_latest() {
   while (true) {
     const std::vector<std::string> chosen = agree(world_, [&]() -> std::string {
       if (world_.rank() != 0) return "";
-      const RunFolder found = list_run_folder(dir_);
+      const RunFolder found = list_run_folder(place_.dir);
       if (found.steps.empty() && found.broken.empty()) return "";
       if (found.steps.empty())
         fail_user("checkpoint",
                   "{} holds checkpoints, but none is whole ({} set aside, the newest is {}){}{}. "
                   "Start from another one with checkpoint.resume: PATH, or remove them to start "
                   "anew",
-                  dir_.string(), found.broken.size(), found.broken.back().filename().string(),
+                  place_.dir.string(), found.broken.size(), found.broken.back().filename().string(),
                   last_reason.empty() ? "" : "; the last one: ", last_reason);
-      return (dir_ / step_dir_name(found.steps.back())).string();
+      return (place_.dir / step_dir_name(found.steps.back())).string();
     });
     if (chosen[0].empty()) return std::nullopt;
     const std::filesystem::path path = chosen[0];
@@ -285,8 +158,8 @@ std::optional<std::filesystem::path> CheckpointManager::find_latest() {
     }
     agree(world_, [&] {
       if (world_.rank() == 0)
-        warn_(fmt::format("{} is broken: {}; moved to {}, trying the one before it", path.string(),
-                          last_reason, set_aside(path).filename().string()));
+        place_.warn(fmt::format("{} is broken: {}; moved to {}, trying the one before it",
+                                path.string(), last_reason, set_aside(path).filename().string()));
       return std::string();
     });
   }

@@ -9,6 +9,7 @@
 #include "checkpoint/format/manifest.h"
 #include "checkpoint/format/pieces.h"
 #include "checkpoint/store/run_folder.h"
+#include "checkpoint/store/step_save.h"
 #include "parallel/comm/core/communicator.h"
 
 namespace tessera {
@@ -22,18 +23,16 @@ class CheckpointManager {
   CheckpointManager(std::filesystem::path dir, int keep, Communicator& world,
                     std::function<void(const std::string&)> warn);
 
-  // Commit order: step-N.partial/ is made anew (with a number behind it where a left-over cannot be
-  // removed), every rank writes and fsyncs rank-RRRRR.safetensors, all agree, rank 0 writes the
-  // manifest last, fsyncs the folder, renames it to step-N, fsyncs the parent and replaces `latest`
-  // by rename. `manifest` comes with step, samples, tokens, seed, states, tensors, model, config,
-  // data and mesh. If any rank fails, all ranks throw, .partial is left, and older checkpoints are
-  // untouched. Returns the committed folder. Error if the step is committed already: what is there
-  // may be of another run.
+  // Saves one step from host memory and waits for it (save_step()).
   std::filesystem::path save(Manifest manifest, const std::vector<Piece>& pieces);
+  // The same from any thread, over a group of the same ranks that only this thread uses. Nothing
+  // else of this object is called meanwhile.
+  std::filesystem::path save(SaveWork work, Communicator& group);
 
   // Deletes the oldest whole checkpoints beyond `keep`; the one that save() wrote last stays
   // whatever its number. Not part of save(), so that the validation of the saved step can be made
-  // before anything is deleted. What cannot be deleted is a warning.
+  // before anything is deleted. What cannot be deleted is a warning. Rank 0 alone does it, and
+  // nobody waits: not collective.
   void retire_old();
 
   // The newest checkpoint that is complete and whole (every checksum verified), chosen by rank 0
@@ -52,33 +51,29 @@ class CheckpointManager {
   // The steps that are committed here, rising. Cheap: names only, nothing is verified or moved.
   std::vector<int64_t> committed_steps();
 
+  // Saves write to this folder of the node's own disk first (SavePlace::staging_dir); empty: they
+  // do not. What a killed run has left there is removed. UserError if it cannot be written.
+  // Collective.
+  void use_staging_dir(const std::filesystem::path& folder);
+
   // Called on rank 0 before every save: throws if the folder has become another run's.
-  void set_check(std::function<void()> check_ours) { check_ours_ = std::move(check_ours); }
+  void set_check(std::function<void()> check_ours) { place_.check_ours = std::move(check_ours); }
   // `check` is called now and then while verify() and find_latest() read data; what it throws (such
   // as StopRequested) ends them on all ranks.
   void set_stop_check(std::function<void()> check) { stop_check_ = std::move(check); }
 
   // For tests: calls `probe` with a name at every point of a save where being killed is a case of
   // its own ("partial made", "file written", "all agreed", "manifest written", ...).
-  void set_probe(std::function<void(const char* point)> probe) { probe_ = std::move(probe); }
+  void set_probe(std::function<void(const char* point)> probe) { place_.probe = std::move(probe); }
 
  private:
-  ManifestFile write_rank_file(const std::filesystem::path& partial,
-                               const std::vector<Piece>& pieces);
-  void commit(Manifest& manifest, const std::filesystem::path& partial,
-              const std::filesystem::path& target);
-  void point_latest_to(int64_t step);
   void retire_beyond_keep();
-  void warn_of_left_overs();
 
-  std::filesystem::path dir_;
+  SavePlace place_;
   int keep_;
   std::optional<int64_t> last_saved_;
   Communicator& world_;
-  std::function<void(const std::string&)> warn_;
-  std::function<void()> check_ours_ = [] {};
   std::function<void()> stop_check_ = [] {};
-  std::function<void(const char* point)> probe_ = [](const char*) {};
 };
 
 }  // namespace tessera

@@ -95,6 +95,15 @@ void check_run(const Config& c, RuleReport& report) {
         "to run to the end",
         *c.training.stop_after, c.training.steps);
   }
+  for (const auto& [key, value] :
+       {std::pair("checkpoint.staging_mib",
+                  c.checkpoint.staging_mib == 0 ? "" : std::to_string(c.checkpoint.staging_mib)),
+        std::pair("checkpoint.staging_dir", c.checkpoint.staging_dir)})
+    if (!c.checkpoint.async && !value.empty())
+      report.broken({key, "checkpoint.async"},
+                    "{}: {}; it is for saves beside training, and checkpoint.async is false; "
+                    "remove one of the two",
+                    key, value);
   const bool explicit_resume = c.checkpoint.resume != "auto" && c.checkpoint.resume != "none";
   if (explicit_resume && !c.checkpoint.init_from.empty()) {
     report.broken({"checkpoint.init_from", "checkpoint.resume"},

@@ -52,6 +52,12 @@ class BucketModel {
     return offloaded ? bytes_of(shard_, placement_.wide()) : 0;
   }
 
+  // Of the states in a checkpoint, written by this rank.
+  int64_t written_bytes(int dp_replicate) const {
+    const int64_t moment = placement_.trainable() ? bytes_of(shard_, placement_.moment_dtype()) : 0;
+    return (bytes_of(shard_, placement_.wide()) + placement_.moments() * moment) / dp_replicate;
+  }
+
   BucketNeeds needs() const {
     const int64_t copy = bytes_of(numel_, placement_.params());
     BucketNeeds needs;
@@ -141,6 +147,14 @@ MemoryLedger predict_memory(const ChainSize& chain, const MeshShape& mesh,
     ledger.add(MemoryClass::kStaging, 2 * update_buffer + converted_master);
   if (options.poison_released) ledger.add(MemoryClass::kPoison, largest_gather);
   return ledger;
+}
+
+int64_t written_state_bytes(const ChainSize& chain, const MeshShape& mesh,
+                            const ShardingPolicy& policy) {
+  int64_t bytes = 0;
+  for (const ChainSize::Bucket& bucket : chain.buckets)
+    bytes += BucketModel(bucket, mesh, policy).written_bytes(mesh.dp_replicate);
+  return bytes;
 }
 
 int64_t tp_sum_bytes(const BucketPlan& plan, const MeshShape& mesh, int shard) {

@@ -43,6 +43,11 @@ ChainSize chain_size(const std::vector<Stage*>& stages, const BucketPlan& plan,
 MemoryLedger predict_memory(const ChainSize& chain, const MeshShape& mesh,
                             const ShardingPolicy& policy, const ExecutorOptions& options);
 
+// Bytes of the states (master weights, moments) that a rank writes in a checkpoint: all of its
+// shard, of which the copies in dp_replicate write equal parts.
+int64_t written_state_bytes(const ChainSize& chain, const MeshShape& mesh,
+                            const ShardingPolicy& policy);
+
 // Bytes of the buffer in which a TpGradientSum packs the small ones of the gradients that it
 // completes, for the rank that holds shard number `shard`.
 int64_t tp_sum_bytes(const BucketPlan& plan, const MeshShape& mesh, int shard);

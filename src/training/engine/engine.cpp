@@ -22,6 +22,11 @@ std::unique_ptr<MomentFile> moment_file(const EnginePlan& plan, const Config& co
   });
 }
 
+// What this rank writes in a save.
+int64_t own_bytes(const std::vector<Piece>& pieces, Mesh& mesh) {
+  return total_bytes(own_parts(pieces, mesh.world().rank()));
+}
+
 }  // namespace
 
 Engine::Engine(EnginePlan plan, const Config& config, Mesh& mesh)
@@ -35,9 +40,12 @@ Engine::Engine(EnginePlan plan, const Config& config, Mesh& mesh)
       buckets_(bucket_set_.pointers()),
       executor_(plan_.stages, buckets_, bucket_set_.of_stage, plan_.memory.options),
       tp_gradients_(buckets_, mesh),
+      save_staging_(config, mesh.device(), own_bytes(pieces(checkpoint_states(optimizer_)), mesh),
+                    mesh.world()),
       ledger_(executor_.ledger()) {
   if (bucket_set_.offload) bucket_set_.offload->add_to(ledger_);
   tp_gradients_.add_to(ledger_);
+  save_staging_.add_to(ledger_);
   ledger_.add(MemoryClass::kLogits, plan_.logits_bytes());
 }
 
@@ -60,8 +68,8 @@ void Engine::load(const std::vector<std::string>& states, CheckpointReader& read
   executor_.parameters_changed();
 }
 
-Snapshot Engine::snapshot(const std::vector<std::string>& states) const {
-  return take_snapshot(buckets_, mesh_, states);
+std::vector<Piece> Engine::pieces(const std::vector<std::string>& states) const {
+  return state_pieces(buckets_, mesh_, states);
 }
 
 void Engine::release_moments() {

@@ -14,6 +14,7 @@
 #include "parallel/fsdp/moment_file.h"
 #include "parallel/fsdp/tp_gradient_sum.h"
 #include "training/engine/engine_plan.h"
+#include "training/engine/save_staging.h"
 #include "training/engine/train_state.h"
 
 namespace tessera {
@@ -25,7 +26,7 @@ namespace tessera {
 //   fill, or load a checkpoint
 //   each step    forward_backward() of every micro-batch -> complete_gradients()
 //                -> squared_grad_norms() -> update(), or no update
-//   a save       snapshot() -> written -> release_moments()
+//   a save       pieces() -> written, or copied to be -> release_moments()
 //
 // Methods that communicate say so; all ranks of the mesh call these in the same order.
 class Engine {
@@ -50,9 +51,11 @@ class Engine {
   void load(
       const std::vector<std::string>& states, CheckpointReader& reader,
       const GiveUp& give_up = [] { return false; });
-  // This rank's pieces of the named states. They point into the engine's memory (of states on a
-  // GPU: into copies that the Snapshot owns), so they must be written before the next update.
-  Snapshot snapshot(const std::vector<std::string>& states) const;
+  // This rank's pieces of the named states. They point into the engine's memory, so they must be
+  // written or copied before the next update.
+  std::vector<Piece> pieces(const std::vector<std::string>& states) const;
+  // The memory through which pieces are saved.
+  const SaveStaging& save_staging() const { return save_staging_; }
   // Moments that lie in a file (memory.offload_dir) are dropped from the host's memory, into which
   // reading or filling them has brought them; without such a file nothing happens.
   void release_moments();
@@ -108,6 +111,7 @@ class Engine {
   std::vector<FlatBucket*> buckets_;
   StepExecutor executor_;
   TpGradientSum tp_gradients_;
+  const SaveStaging save_staging_;
   MemoryLedger ledger_;
 };
 

@@ -5,6 +5,7 @@
 #include "parallel/keep_fp32.h"
 #include "parallel/mesh.h"
 #include "training/engine/run_options.h"
+#include "training/engine/save_staging.h"
 
 namespace tessera {
 
@@ -45,6 +46,8 @@ EnginePlan plan_engine(const Config& config, Mesh& mesh, int64_t seq_len) {
                  config.training.micro_batch_size,
                  config.memory.recompute == Recompute::kSelective,
                  config.device != "cpu"};
+  plan.save_staging_bytes =
+      save_staging_bytes(config, written_state_bytes(plan.memory.chain, plan.memory.mesh, policy));
   plan.micro_batch_tokens = config.training.micro_batch_size * config.data.targets_per_sample();
   return plan;
 }
@@ -53,6 +56,7 @@ MemoryLedger predicted_memory(const EnginePlan& plan, int shard) {
   const MemoryCase& memory = plan.memory;
   MemoryLedger ledger = predict_memory(memory.chain, memory.mesh, memory.policy, memory.options);
   ledger.add(MemoryClass::kStaging, tp_sum_bytes(plan.buckets, memory.mesh, shard));
+  ledger.add(save_staging_class(memory.can_offload), plan.save_staging_bytes);
   ledger.add(MemoryClass::kLogits, plan.logits_bytes());
   return ledger;
 }

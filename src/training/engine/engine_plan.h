@@ -21,6 +21,7 @@ struct EnginePlan {
   std::vector<Stage*> stages;
   BucketPlan buckets;
   MemoryCase memory;               // what the memory of a rank depends on
+  int64_t save_staging_bytes = 0;  // as asked for; a host may have less (SaveStaging)
   int64_t micro_batch_tokens = 0;  // targets of one micro-batch, which is what logits are made for
 
   // For each bucket the name of its stage; if several stages use the bucket, of the first of them.

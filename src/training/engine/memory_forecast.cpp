@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include "base/text/quantities.h"
 #include "parallel/imagined_mesh.h"
 #include "training/engine/engine_plan.h"
 #include "training/engine/out_of_memory.h"
@@ -32,14 +33,16 @@ MemoryForecast forecast_memory(const Config& config, const MeshShape& mesh) {
 
 void check_memory_limit(const MemoryForecast& forecast, int64_t limit, RuleReport& report) {
   if (forecast.ledger.total() <= limit) return;
-  // The loss's buffers shrink with the micro-batch as activations do, so they are passed for these.
+  // The loss's buffers shrink with the micro-batch as activations do, so they are passed for these,
+  // and with them the copies for checkpoints, which checkpoint.staging_mib limits.
+  const int64_t copies = forecast.ledger.bytes(MemoryClass::kSnapshot);
   report.broken({"parallel.zero", "parallel.dp_shard", "parallel.tp", "memory.offload"},
                 "memory: rank 0 would hold {}in memory {}, more than the {} of its device, and "
                 "activations come on top; {}",
                 ledger_text(forecast.ledger), bytes_text(forecast.ledger.total()),
                 bytes_text(limit),
                 advices_text(advise_memory(forecast.run, limit,
-                                           forecast.ledger.bytes(MemoryClass::kLogits))));
+                                           forecast.ledger.bytes(MemoryClass::kLogits) + copies)));
 }
 
 }  // namespace tessera

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/text/quantities.h"
 #include "training/output/memory_report.h"
 
 namespace tessera {

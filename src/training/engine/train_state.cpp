@@ -35,14 +35,14 @@ void share(Piece& piece, const Parameter& parameter, const Mesh& mesh) {
   piece.replicas *= copies;
 }
 
-// `state`: on the host.
 Piece piece_of(const Segment& segment, const std::string& name, const at::Tensor& state) {
   return {.tensor = segment.parameter->spec.name,
           .state = name,
           .slice = segment.slice,
           .dtype = file_dtype(state.scalar_type()),
           .data = static_cast<std::byte*>(state.data_ptr()) +
-                  segment.shard_offset * state.element_size()};
+                  segment.shard_offset * state.element_size(),
+          .on_device = !state.is_cpu()};
 }
 
 }  // namespace
@@ -58,23 +58,21 @@ std::vector<TensorInfo> tensor_infos(const std::vector<Stage*>& stages) {
   return infos;
 }
 
-Snapshot take_snapshot(const std::vector<FlatBucket*>& buckets, const Mesh& mesh,
-                       const std::vector<std::string>& states) {
-  Snapshot snapshot;
+std::vector<Piece> state_pieces(const std::vector<FlatBucket*>& buckets, const Mesh& mesh,
+                                const std::vector<std::string>& states) {
+  std::vector<Piece> pieces;
   for (FlatBucket* bucket : buckets) {
     bucket->settle();
     for (size_t i = 0; i < states.size(); ++i) {
-      at::Tensor state = state_of(*bucket, i);
+      const at::Tensor state = state_of(*bucket, i);
       if (!state.defined()) continue;
-      state = host_copy(bucket->device(), state);
-      snapshot.copies.push_back(state);
       for (const Segment& segment : bucket->segments()) {
-        snapshot.pieces.push_back(piece_of(segment, states[i], state));
-        share(snapshot.pieces.back(), *segment.parameter, mesh);
+        pieces.push_back(piece_of(segment, states[i], state));
+        share(pieces.back(), *segment.parameter, mesh);
       }
     }
   }
-  return snapshot;
+  return pieces;
 }
 
 void load_states(const std::vector<FlatBucket*>& buckets, const std::vector<std::string>& states,

@@ -64,7 +64,9 @@ bool OwedValidation::is_owed(int64_t step) const {
 }
 
 void OwedValidation::note(int64_t step) {
-  if (root_ && owed_) write_file_atomic(path_, fmt::format("{{\"step\": {}}}\n", step));
+  if (!root_ || !owed_) return;
+  write_file_atomic(path_, fmt::format("{{\"step\": {}}}\n", step));
+  if (!owed_) remove_note();  // made meanwhile, and clear() may have come before the file
 }
 
 void OwedValidation::clear() {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -38,7 +39,8 @@ class OwedValidation {
   bool owed() const { return owed_; }
   // Says whether the validation of the step just done is owed. Only note() writes that to the file.
   void owe(bool owed) { owed_ = owed; }
-  // Before `step` is saved: writes the note, if its validation is owed.
+  // Before `step` is committed: writes the note, if its validation is owed. Also from another
+  // thread, while the validation is made.
   void note(int64_t step);
   // The validation is made and its line on the disk.
   void clear();
@@ -50,7 +52,7 @@ class OwedValidation {
 
   std::filesystem::path path_, metrics_;
   bool root_;
-  bool owed_ = false;
+  std::atomic<bool> owed_ = false;
 };
 
 }  // namespace tessera

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <exception>
 #include <utility>
 
 #include "base/error.h"
@@ -24,6 +25,17 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
+// Seconds that a save may wait for the one before without a word.
+constexpr double kNotableWait = 0.5;
+
+std::string text_of(const std::exception_ptr& failure) {
+  try {
+    std::rethrow_exception(failure);
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+}
+
 }  // namespace
 
 bool Trainer::StepSums::finite() const {
@@ -36,7 +48,8 @@ Trainer::Trainer(TrainerParts parts, Progress progress)
       times_(parts.config, parts.valid_data != nullptr),
       sampler_(parts.train_data.num_samples(), parts.config.run.seed),
       progress_(std::move(progress)),
-      scaler_(parts.config.precision.loss_scale, is_fp16(parts.config.precision)) {
+      scaler_(parts.config.precision.loss_scale, is_fp16(parts.config.precision)),
+      saved_step_(progress_.step) {
   if (progress_.loss_scale) scaler_.restore(*progress_.loss_scale);
 }
 
@@ -45,21 +58,26 @@ TrainOutcome Trainer::run() {
   stop_ = stop_agreed(world_, parts_.stop_signal);
   if (parts_.owed.owed() && !stop_) {
     validate();
-    if (!parts_.owed.owed()) parts_.checkpoints.retire_old();
+    if (!parts_.owed.owed()) parts_.saver.retire_old();
   }
   while (!times_.is_last(progress_.step) && !stop_) {
     const std::optional<StepMetrics> metrics = train_step();
+    if (save_failed_ && parts_.config.checkpoint.on_error == OnSaveError::kStop) settle_saves();
+    report_saves();
     if (!metrics) continue;  // rolled back, and that is recorded: a stop needs no save
     const int64_t step = progress_.step;
     parts_.reporter.step(*metrics, tp_time_, times_.logs(step));
+    if (unsaved_ && times_.logs(step)) parts_.reporter.warn(unsaved_text());
     const bool save_due = stop_ || times_.stops(step) || times_.saves(step);
     parts_.owed.owe(times_.validates(step));
     if (save_due) save();
     if (parts_.owed.owed() && !stop_) validate();
     if (stop_ && !save_due) save();
-    if (save_due && !parts_.owed.owed()) parts_.checkpoints.retire_old();
+    if (save_due && !parts_.owed.owed()) parts_.saver.retire_old();
     stop_ = stop_ || times_.stops(step);
   }
+  settle_saves();
+  if (unsaved_) fail("train", "{}", unsaved_text());
   parts_.reporter.end();
   return outcome();
 }
@@ -88,8 +106,10 @@ void Trainer::validate() {
         return stop_;
       });
   if (!eval) return;
-  parts_.reporter.write(*eval);  // on the disk before clear() removes the note
-  parts_.owed.clear();
+  if (parts_.reporter.write(*eval))
+    parts_.owed.clear();  // the line is on the disk
+  else
+    parts_.owed.owe(false);  // a note that is written stays: the next start looks for the line
   meet_after_file_work(world_);
   parts_.reporter.say(*eval);
 }
@@ -157,6 +177,7 @@ Trainer::StepSums Trainer::sum_over_ranks(const at::Tensor& loss) {
   std::vector<double> local(values, values + read.numel());
   if (parts_.engine.mesh().tp_rank() != 0) local.back() = 0.0;
   local.push_back(parts_.stop_signal.requested() ? 1.0 : 0.0);
+  local.push_back(parts_.saver.failed() ? 1.0 : 0.0);
   at::Tensor sums = at::tensor(local, at::kDouble);
   world_.all_reduce(sums, ReduceOp::kSum).wait();
 
@@ -172,6 +193,7 @@ Trainer::StepSums Trainer::sum_over_ranks(const at::Tensor& loss) {
   result.grad_norm = std::sqrt(squares);
   result.loss = sum[buckets] / scale;
   stop_ = sum[buckets + 1] > 0.0;
+  save_failed_ = sum[buckets + 2] > 0.0;
   return result;
 }
 
@@ -230,6 +252,7 @@ Trainer::Verdict Trainer::not_finite(const StepSums& sums, const GlobalBatch& ba
 // rollback.json does.
 void Trainer::roll_back(const GlobalBatch& batch, const std::string& what,
                         const std::string& parameter) {
+  settle_saves();
   const auto folder = parts_.checkpoints.find_latest();
   if (!folder)
     fail("train",
@@ -273,25 +296,62 @@ void Trainer::measure(StepMetrics& metrics, double seconds) {
 }
 
 void Trainer::save() {
-  const auto start = std::chrono::steady_clock::now();
+  const int64_t step = progress_.step;
   progress_.loss_scale = scaler_.enabled() ? std::optional(scaler_.state()) : std::nullopt;
   Manifest manifest = parts_.manifest;
   record_progress(progress_, manifest);
-  const Snapshot snapshot = parts_.engine.snapshot(manifest.states);
-  std::filesystem::path folder;
-  {
-    const bool root = world_.rank() == 0;
-    const StopSignal::Uninterrupted whole(parts_.stop_signal, root);
-    parts_.reporter.sync();  // no line of a saved step may be missing
-    parts_.owed.note(progress_.step);
-    folder = parts_.checkpoints.save(std::move(manifest), snapshot.pieces);
-    // A request to stop that came during the save is met by this save: no further step is needed.
-    stop_ = stop_ || stop_agreed(world_, parts_.stop_signal);
-    if (stop_) parts_.stop_signal.ignore_from_now(root);
-  }
+  const bool root = world_.rank() == 0;
+  const StopSignal::Uninterrupted whole(parts_.stop_signal, root);
+  const auto start = std::chrono::steady_clock::now();
+  settle_saves();
+  const double waited = seconds_since(start);
+  if (waited > kNotableWait)
+    parts_.reporter.line(fmt::format(
+        "the save of step {} waited {:.2f} s for the save before: saves take longer than the steps "
+        "between them (checkpoint.every)",
+        step, waited));
+  // A line that is missing, or a validation that nobody knows of, could not be made up any more
+  // once the step is there.
+  parts_.saver.save(std::move(manifest), parts_.engine.pieces(parts_.manifest.states),
+                    [this, step] {
+                      parts_.reporter.sync();
+                      parts_.owed.note(step);
+                    });
+  stall_ = seconds_since(start);
   parts_.engine.release_moments();
-  meet_after_file_work(world_);
-  parts_.reporter.saved(folder, seconds_since(start));
+  const bool leaving = stop_ || times_.is_last(step) || times_.stops(step);
+  if (leaving || !parts_.config.checkpoint.async) settle_saves();
+  // A request to stop that came during the save is met by this save: no further step is needed.
+  const FileWork file_work;
+  stop_ = stop_ || stop_agreed(world_, parts_.stop_signal);
+  if (!stop_) return;
+  settle_saves();
+  parts_.stop_signal.ignore_from_now(root);
+}
+
+void Trainer::settle_saves() {
+  parts_.saver.wait();
+  report_saves();
+  if (unsaved_ && parts_.config.checkpoint.on_error == OnSaveError::kStop)
+    fail("train", "{}. With checkpoint.on_error: warn a run goes on until a save succeeds",
+         unsaved_text());
+}
+
+void Trainer::report_saves() {
+  while (const auto outcome = parts_.saver.take_outcome()) {
+    SaveMetrics save{outcome->step, 1e3 * stall_, 1e3 * outcome->seconds, {}};
+    if (outcome->failure) save.failure = text_of(outcome->failure);
+    parts_.reporter.save(save, outcome->folder);
+    if (!outcome->failure) saved_step_ = outcome->step;
+    unsaved_ = outcome->failure ? std::optional(std::move(save)) : std::nullopt;
+  }
+}
+
+std::string Trainer::unsaved_text() const {
+  const std::string newest = saved_step_ > 0
+                                 ? fmt::format("the newest checkpoint is of step {}", saved_step_)
+                                 : "there is no checkpoint yet";
+  return fmt::format("step {} is not saved; {}: {}", unsaved_->step, newest, unsaved_->failure);
 }
 
 // Gradient norms by stage, each over the stage's buckets. These follow each other, except a bucket

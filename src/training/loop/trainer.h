@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "checkpoint/store/manager.h"
+#include "checkpoint/store/saver.h"
 #include "config/config.h"
 #include "data/sample_source.h"
 #include "optim/loss_scaler.h"
@@ -27,6 +28,7 @@ struct TrainerParts {
   const SampleSource& train_data;
   const SampleSource* valid_data;  // null: no validation
   CheckpointManager& checkpoints;
+  CheckpointSaver& saver;
   const Manifest& manifest;  // what every checkpoint of this run says, without its progress
   Reporter& reporter;
   OwedValidation& owed;  // of the step that `progress` stands at
@@ -39,6 +41,9 @@ struct TrainerParts {
 //   for each step: micro-batches forward and backward -> one small sum over all ranks (loss,
 //   squared gradient norms, wish to stop) -> finite? clip and update : skip, roll back or stop
 //   -> metrics -> [checkpoint] -> [validation] -> [retirement of old checkpoints] -> [stop]
+//
+// A checkpoint is written beside the steps that follow (CheckpointSaver), except where the run ends
+// with it. That a save has failed is agreed in the sum of the next step.
 //
 // Ranks agree on a request to stop in the sum of each step, between the batches of a validation and
 // after a save. A validation that a stop breaks off is owed, and is the first thing that the next
@@ -78,7 +83,15 @@ class Trainer {
   // Makes the validation of the step that is done. If a request to stop broke it off, it is still
   // owed afterwards.
   void validate();
+  // Starts the save of the step that is done, after the end of the save before.
   void save();
+  // Waits for the saves that were started. Error if the last of them failed and
+  // checkpoint.on_error is stop.
+  void settle_saves();
+  // Reports the saves that are done.
+  void report_saves();
+  // A save that failed, told by the Error that ends the run because of it.
+  std::string unsaved_text() const;
   TrainOutcome outcome();
   std::vector<std::pair<std::string, double>> stage_norms(const StepSums& sums) const;
 
@@ -88,8 +101,12 @@ class Trainer {
   Sampler sampler_;
   Progress progress_;
   LossScaler scaler_;
-  bool stop_ = false;  // agreed by all ranks
-  TpTime tp_time_;     // of the step that is done
+  bool stop_ = false;                   // agreed by all ranks
+  bool save_failed_ = false;            // the last save that is done; agreed by all ranks
+  double stall_ = 0.0;                  // seconds that the save under way has kept the loop
+  int64_t saved_step_;                  // the newest that is committed; 0: none
+  std::optional<SaveMetrics> unsaved_;  // the last save, if it failed
+  TpTime tp_time_;                      // of the step that is done
 };
 
 }  // namespace tessera

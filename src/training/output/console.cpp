@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/system_error.h"
+#include "base/text/quantities.h"
 #include "parallel/comm/mpi/mpi_communicator.h"
 
 namespace tessera {
@@ -30,6 +31,11 @@ Console::~Console() {
 }
 
 void Console::line(const std::string& text) {
+  const std::lock_guard lock(mutex_);
+  write(text);
+}
+
+void Console::write(const std::string& text) {
   if (!log_) return;
   clear_bar();
   // A terminal that has gone away or a full log must not end a run, so failures are passed over.
@@ -46,9 +52,10 @@ void Console::header() {
 
 void Console::progress(const StepMetrics& m, const StepTimes& times, int64_t total_steps,
                        double seconds_left) {
-  line(fmt::format("{:>9} {:>10.4f} {:>10.3e} {:>10.4f} {:>9.1f} {:>8.1f} {:>10.0f} {:>10} {:>14}",
-                   m.step, m.loss, m.lr, m.grad_norm, times.mean_ms(), times.deviation_ms(),
-                   times.tokens_per_s(), bytes_text(m.peak_memory), duration_text(seconds_left)));
+  const std::lock_guard lock(mutex_);
+  write(fmt::format("{:>9} {:>10.4f} {:>10.3e} {:>10.4f} {:>9.1f} {:>8.1f} {:>10.0f} {:>10} {:>14}",
+                    m.step, m.loss, m.lr, m.grad_norm, times.mean_ms(), times.deviation_ms(),
+                    times.tokens_per_s(), bytes_text(m.peak_memory), duration_text(seconds_left)));
   if (!interactive_) return;
   constexpr int64_t kWidth = 50;
   const int64_t full = kWidth * m.step / std::max<int64_t>(total_steps, 1);
@@ -75,20 +82,6 @@ std::string parameters_text(int64_t count) {
   else if (count >= 1000)
     number = fmt::format("{:.1f}K", value / 1e3);
   return number + (count == 1 ? " parameter" : " parameters");
-}
-
-std::string bytes_text(int64_t bytes) {
-  const auto value = static_cast<double>(bytes);
-  if (value >= 0x1p30) return fmt::format("{:.2f} GiB", value / 0x1p30);
-  if (value >= 10 * 0x1p20) return fmt::format("{:.0f} MiB", value / 0x1p20);
-  return fmt::format("{:.0f} KiB", value / 0x1p10);
-}
-
-std::string duration_text(double seconds) {
-  const auto s = static_cast<int64_t>(seconds + 0.5);
-  if (s < 60) return fmt::format("{} s", s);
-  if (s < 3600) return fmt::format("{} min {:02} s", s / 60, s % 60);
-  return fmt::format("{} h {:02} min", s / 3600, s % 3600 / 60);
 }
 
 }  // namespace tessera

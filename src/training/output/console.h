@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <memory>
+#include <mutex>
 #include <string>
 
 #include "training/output/metrics.h"
@@ -31,8 +32,10 @@ class Console {
   struct Close {
     void operator()(std::FILE* file) const { std::fclose(file); }
   };
-  void clear_bar();
+  void clear_bar();  // with the lock held, as the next
+  void write(const std::string& text);
 
+  std::mutex mutex_;  // a save that runs beside training has lines too
   std::unique_ptr<std::FILE, Close> log_;
   bool interactive_ = false;
   bool bar_shown_ = false;
@@ -40,9 +43,5 @@ class Console {
 
 // "3.08M parameters", "12.3K parameters", "950 parameters", "1 parameter".
 std::string parameters_text(int64_t count);
-// "1.23 GiB", "512 MiB", "64 KiB".
-std::string bytes_text(int64_t bytes);
-// "42 s", "3 min 20 s", "5 h 07 min".
-std::string duration_text(double seconds);
 
 }  // namespace tessera

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/process/process_memory.h"
+#include "base/text/quantities.h"
 
 namespace tessera {
 namespace {

@@ -68,14 +68,17 @@ OldLines lines_up_to(const std::filesystem::path& path, int64_t last_step) {
 
 }  // namespace
 
-MetricsFile::MetricsFile(const std::filesystem::path& path, int64_t resumed_step,
+MetricsFile::MetricsFile(const std::filesystem::path& path, int64_t resumed_step, bool keep_lines,
                          std::function<void(const std::string&)> warn)
-    : path_(path), warn_(std::move(warn)) {
+    : path_(path), keep_lines_(keep_lines), warn_(std::move(warn)) {
   cut_back(resumed_step);
 }
 
+// What is cut may be among the lines that are still to be written: these must be in the file first.
 void MetricsFile::cut_back(int64_t last_step) {
-  file_.reset();
+  const std::lock_guard lock(mutex_);
+  if (file_.is_open()) flush();
+  file_ = File();
   if (type_of(path_) != std::filesystem::file_type::not_found) {
     const OldLines old = lines_up_to(path_, last_step);
     if (!old.unreadable.empty()) {
@@ -88,9 +91,9 @@ void MetricsFile::cut_back(int64_t last_step) {
     if (old.torn)
       warn_(fmt::format("{}: its last line was not written to its end; dropped", path_.string()));
     write_file_atomic(path_, old.kept);
+    size_ = static_cast<int64_t>(old.kept.size());
   }
-  file_.reset(std::fopen(path_.c_str(), "a"));
-  if (!file_) fail("metrics", "cannot open {} for writing: {}", path_.string(), reason_of(errno));
+  file_ = File::open_to_write(path_);
 }
 
 void MetricsFile::write(const StepMetrics& m) {
@@ -133,16 +136,40 @@ void MetricsFile::write(const RollbackEvent& e) {
               {"parameter", e.parameter.empty() ? ordered_json() : ordered_json(e.parameter)}});
 }
 
+void MetricsFile::write(const SaveMetrics& m) {
+  ordered_json line = {
+      {"step", m.step}, {"save_stall_ms", number(m.stall_ms)}, {"save_ms", number(m.save_ms)}};
+  if (!m.failure.empty()) line["save_failed"] = m.failure;
+  write_line(line);
+}
+
 void MetricsFile::sync() {
-  if (fsync(fileno(file_.get())) != 0 && !is_sync_unsupported(errno))
-    fail("metrics", "cannot write {} to the disk: {}", path_.string(), reason_of(errno));
+  {
+    const std::lock_guard lock(mutex_);
+    flush();
+  }
+  file_.sync();  // without the lock: lines may come meanwhile, however slow the disk is
 }
 
 void MetricsFile::write_line(const ordered_json& json) {
-  const std::string line = json.dump() + '\n';
-  if (std::fwrite(line.data(), 1, line.size(), file_.get()) != line.size() ||
-      std::fflush(file_.get()) != 0)
-    fail("metrics", "cannot write to {}: is the disk full?", path_.string());
+  const std::lock_guard lock(mutex_);
+  const bool first = pending_.empty();
+  pending_ += json.dump() + '\n';
+  try {
+    flush();
+  } catch (const Error& failure) {
+    if (!keep_lines_) throw;
+    if (first)
+      warn_(fmt::format("{}; lines are kept and written when that can be done", failure.what()));
+  }
+}
+
+// A part of a line that is there already when a write fails is written again over itself.
+void MetricsFile::flush() {
+  if (pending_.empty()) return;
+  file_.write_at(pending_.data(), std::ssize(pending_), size_);
+  size_ += std::ssize(pending_);
+  pending_.clear();
 }
 
 }  // namespace tessera

@@ -1,15 +1,16 @@
 #pragma once
 
 #include <cstdint>
-#include <cstdio>
 #include <filesystem>
 #include <functional>
-#include <memory>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "base/files/files.h"
 
 namespace tessera {
 
@@ -41,6 +42,14 @@ struct RollbackEvent {
   std::string parameter;  // the first whose gradient was not finite; empty: the loss alone was not
 };
 
+// A save that is done: committed, or failed.
+struct SaveMetrics {
+  int64_t step = 0;
+  double stall_ms = 0.0;  // that the loop waited
+  double save_ms = 0.0;   // from the end of the step to the commit
+  std::string failure;    // why it failed; empty: it is committed
+};
+
 struct EvalMetrics {
   int64_t step = 0;
   double loss = 0.0;                  // mean over the targets
@@ -58,28 +67,34 @@ class MetricsFile {
   // What a crash or an editor can leave there does not stop a run: empty lines and a last line
   // without a newline are dropped, lines that are no metrics are moved to FILE.unreadable, and
   // `warn` is called about it.
-  MetricsFile(const std::filesystem::path& path, int64_t resumed_step,
+  // `keep_lines`: lines that cannot be written (a full disk) are kept in memory and written with a
+  // later one, and `warn` is called once; false: that is an Error.
+  MetricsFile(const std::filesystem::path& path, int64_t resumed_step, bool keep_lines,
               std::function<void(const std::string&)> warn);
 
   void write(const StepMetrics& metrics);
   void write(const EvalMetrics& metrics);
+  void write(const SaveMetrics& metrics);
   // Drops the lines of steps after event.back_to and writes a line that tells why. Its step is
   // back_to: a run that resumes there still leaves the samples out.
   void write(const RollbackEvent& event);
 
-  // Returns when all that was written is on the disk.
+  // Returns when all lines are on the disk; Error if one cannot be. Also from another thread than
+  // the one that writes lines, while that cuts none.
   void sync();
 
  private:
-  struct Close {
-    void operator()(std::FILE* file) const { std::fclose(file); }
-  };
   void cut_back(int64_t last_step);
   void write_line(const nlohmann::ordered_json& json);
+  void flush();  // with the lock held
 
   std::filesystem::path path_;
+  bool keep_lines_;
   std::function<void(const std::string&)> warn_;
-  std::unique_ptr<std::FILE, Close> file_;
+  File file_;
+  std::mutex mutex_;     // guards what is below
+  std::string pending_;  // not in the file yet
+  int64_t size_ = 0;     // of what is in the file
 };
 
 }  // namespace tessera

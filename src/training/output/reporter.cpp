@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "base/error.h"
+
 namespace tessera {
 namespace {
 
@@ -35,10 +37,17 @@ void Reporter::step(const StepMetrics& metrics, const TpTime& tp_time, bool log)
                     seconds_per_step_ * static_cast<double>(total - metrics.step));
 }
 
-void Reporter::write(const EvalMetrics& eval) {
-  if (!metrics_) return;
+bool Reporter::write(const EvalMetrics& eval) {
+  if (!metrics_) return true;
   metrics_->write(eval);
-  metrics_->sync();
+  try {
+    metrics_->sync();
+  } catch (const Error& failure) {
+    if (config_.checkpoint.on_error == OnSaveError::kStop) throw;
+    console_.warn(failure.what());
+    return false;
+  }
+  return true;
 }
 
 void Reporter::say(const EvalMetrics& eval) {
@@ -49,8 +58,13 @@ void Reporter::rolled_back(const RollbackEvent& event) {
   if (metrics_) metrics_->write(event);
 }
 
-void Reporter::saved(const std::filesystem::path& folder, double seconds) {
-  console_.line(fmt::format("saved {} in {:.2f} s", folder.string(), seconds));
+void Reporter::save(const SaveMetrics& save, const std::filesystem::path& folder) {
+  if (metrics_) metrics_->write(save);
+  if (!save.failure.empty()) return console_.warn(save.failure);
+  std::string text = fmt::format("saved {} in {:.2f} s", folder.string(), save.save_ms / 1e3);
+  if (config_.checkpoint.async && save.stall_ms < save.save_ms)
+    text += fmt::format(", training waited {:.2f} s", save.stall_ms / 1e3);
+  console_.line(text);
 }
 
 void Reporter::end() {

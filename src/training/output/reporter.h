@@ -27,20 +27,22 @@ class Reporter {
   // Reports a step that is done, with a line on the console if `log`. Collective, since the memory
   // report is.
   void step(const StepMetrics& metrics, const TpTime& tp_time, bool log);
-  // write() puts a validation's line into metrics.jsonl; it is on the disk when write() returns.
-  // say() puts its line on the console.
-  void write(const EvalMetrics& eval);
+  // write() puts a validation's line into metrics.jsonl. True if it is then on the disk; false
+  // where it cannot be now and the run goes on all the same (checkpoint.on_error: warn). say() puts
+  // its line on the console.
+  bool write(const EvalMetrics& eval);
   void say(const EvalMetrics& eval);
   // Writes the rollback to metrics.jsonl, from which the lines of steps after event.back_to are
   // removed.
   void rolled_back(const RollbackEvent& event);
-  void saved(const std::filesystem::path& folder, double seconds);
+  // A save that is done. `folder`: what was committed; unused where the save has failed.
+  void save(const SaveMetrics& save, const std::filesystem::path& folder);
   void line(const std::string& text) { console_.line(text); }
   void warn(const std::string& text) { console_.warn(text); }
   // Of the whole run, at its end.
   void end();
 
-  // Returns when all lines of metrics.jsonl are on the disk.
+  // Returns when all lines of metrics.jsonl are on the disk. Also from another thread.
   void sync();
 
  private:

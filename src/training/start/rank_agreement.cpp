@@ -12,10 +12,10 @@
 #include <nlohmann/json.hpp>
 #include <random>
 #include <string>
-#include <thread>
 
 #include "base/error.h"
 #include "base/files/files.h"
+#include "base/files/late_file.h"
 #include "base/xxh3.h"
 #include "config/save.h"
 #include "parallel/comm/core/agreement.h"
@@ -144,11 +144,7 @@ void check_shared_folder(const std::filesystem::path& folder, Communicator& worl
   })[0];
   const std::filesystem::path mark = folder / name;
   read_on_all_ranks(world, [&] {
-    std::error_code ignored;
-    // A network file system may take a moment.
-    for (int tries = 0; tries < 20 && !std::filesystem::exists(mark, ignored); ++tries)
-      std::this_thread::sleep_for(std::chrono::milliseconds(100));
-    if (!std::filesystem::exists(mark, ignored))
+    if (!wait_until_visible(mark, std::nullopt, std::chrono::seconds(2)))
       fail_user("train",
                 "a file that rank 0 has just written into the run folder is not there: {}; run.dir "
                 "must be a folder that all ranks share, an absolute path on a file system of all "

@@ -76,7 +76,7 @@ inline void late_case(Communicator& world) {
   const auto dawdle = [] { std::this_thread::sleep_for(std::chrono::milliseconds(700)); };
   const auto part = world.split(0, world.rank(), "part");
   {
-    const FileWork file_work(world);
+    const FileWork file_work;
     if (late) dawdle();
     at::Tensor sum = at::ones({10}, at::kFloat);
     part->all_reduce(sum, ReduceOp::kSum).block();

@@ -129,7 +129,7 @@ TEST(ThreadFailures, FileWorkHasALimitOfItsOwn) {
   run_thread_ranks(2,
                    [](Communicator& world) {
                      if (world.rank() == 1) return;
-                     const FileWork file_work(world);
+                     const FileWork file_work;
                      expect_contains(
                          error_of([&] { world.barrier().block(); }),
                          "timed out after 200 ms (the limit of file work): rank 1 did not come");

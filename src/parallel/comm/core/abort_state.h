@@ -13,9 +13,8 @@ struct AbortWords {
   std::array<char, 1020> reason{};
 };
 
-// What the waits of a world depend on: a flag, raised once, that ends them all, and whether ranks
-// are at work on files. All communicators of one world and, where memory is shared, all ranks look
-// at the same flag.
+// What the waits of a world depend on: a flag, raised once, that ends them all. All communicators
+// of one world and, where memory is shared, all ranks look at the same flag.
 class AbortState {
  public:
   AbortState() : words_(&own_) {}
@@ -29,16 +28,9 @@ class AbortState {
   bool raised() const { return words_->state.load(std::memory_order_acquire) != 0; }
   std::string reason() const;
 
-  // Count the FileWork objects (file_work.h) of this process's ranks. Unlike the flag, other
-  // processes do not see the count.
-  void begin_file_work() { ++file_work_; }
-  void end_file_work() { --file_work_; }
-  bool in_file_work() const { return file_work_.load() > 0; }
-
  private:
   AbortWords own_;
   AbortWords* words_;
-  std::atomic<int> file_work_{0};
 };
 
 }  // namespace tessera

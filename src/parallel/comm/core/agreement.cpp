@@ -62,7 +62,7 @@ std::vector<std::string> agree(Communicator& world, const std::function<std::str
   } catch (const std::exception& error) {
     report = std::string(1, kFailed) + error.what();
   }
-  const FileWork file_work(world);  // others may still be in their `work`
+  const FileWork file_work;  // others may still be in their `work`
   std::vector<std::string> reports = gather_messages(world, report);
   const auto raise = [&](size_t rank) {
     const char status = reports[rank].at(0);

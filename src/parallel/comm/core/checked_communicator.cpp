@@ -137,6 +137,11 @@ class CheckedCommunicator final : public QueuedCommunicator {
     return make_checked(transport_->inner().split(color, key, std::move(name)));
   }
 
+  std::unique_ptr<Communicator> host_group(std::string name) override {
+    barrier().block();
+    return make_checked(transport_->inner().host_group(std::move(name)));
+  }
+
   void abort(const std::string& reason) override { transport_->inner().abort(reason); }
 
  private:

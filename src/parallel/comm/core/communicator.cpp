@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "parallel/comm/core/abort_state.h"
+#include "parallel/comm/core/file_work.h"
 #include "parallel/comm/core/operation.h"
 
 namespace tessera {
@@ -11,7 +11,7 @@ namespace {
 // The one place where an operation gets its limit of waiting: that of whoever starts it. Decorators
 // and queues, whose threads hand it on later, take it as it is.
 Work start_now(Communicator& group, Operation op) {
-  op.file_work = group.abort_state()->in_file_work();
+  op.file_work = FileWork::in_progress();
   return group.start(std::move(op));
 }
 

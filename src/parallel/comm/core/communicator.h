@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 
 namespace tessera {
 
@@ -111,6 +112,12 @@ class Communicator {
   // Collective: ranks of equal color form a new group, ordered by key. Each call makes its own
   // queue, so two splits with the same arguments give two groups whose operations can overlap.
   virtual std::unique_ptr<Communicator> split(int color, int key, std::string name) = 0;
+
+  // Collective: the same ranks as a group of their own, for tensors of the CPU alone. For another
+  // thread, which can then communicate beside this group's.
+  virtual std::unique_ptr<Communicator> host_group(std::string name) {
+    return split(0, rank(), std::move(name));
+  }
 
   // Ends every pending and later operation of this world with an error that holds `reason`, on all
   // ranks that can be reached, without waiting for anyone. Safe to call from any thread.

@@ -1,6 +1,7 @@
 #include "parallel/comm/core/transport.h"
 
 #include "base/error.h"
+#include "parallel/comm/core/file_work.h"
 #include "parallel/comm/core/file_work_limit.h"
 
 namespace tessera {
@@ -20,7 +21,7 @@ Watch::Watch(const std::string& group, int rank, const char* what, const WaitLim
     : group_(group),
       rank_(rank),
       what_(what),
-      file_work_(abort.in_file_work()),
+      file_work_(FileWork::in_progress()),
       limit_(file_work_ ? limits.file_work : limits.usual),
       abort_(abort),
       closing_(closing) {}

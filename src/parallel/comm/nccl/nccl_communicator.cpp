@@ -57,6 +57,10 @@ class NcclCommunicator final : public Communicator {
     return std::make_unique<NcclCommunicator>(std::move(host), world_, std::move(handle));
   }
 
+  std::unique_ptr<Communicator> host_group(std::string name) override {
+    return host_->host_group(std::move(name));
+  }
+
   void abort(const std::string& reason) override {
     host_->abort(reason);
     world_.watch->abort_all();
