@@ -19,7 +19,6 @@ import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter
-from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
 from torch.distributed.checkpoint.state_dict import get_model_state_dict, get_state_dict, set_state_dict
 from torch.distributed.device_mesh import init_device_mesh
 
@@ -75,9 +74,8 @@ class Peer:
         return timed(lambda: dcp.save(state, checkpoint_id=folder))
 
     def save_async(self, folder: Path) -> tuple[list[float], list[float]]:
-        """How long the loop stands still, and until the checkpoint is whole. One stager for all saves, which may keep
-        its memory, and a group of its own for the saves, as PyTorch's documentation has it."""
-        stager = DefaultStager(StagingOptions(False, False, False, False))
+        """How long the loop stands still, and until the checkpoint is whole. The saves have a group of their own, as
+        PyTorch's documentation has it; the default stager, since that of version 2.11 cannot be used twice."""
         group = dist.new_group(backend="gloo")
         stalls, wholes = [], []
         for _ in range(SAVES):
@@ -86,7 +84,7 @@ class Peer:
             futures = []
             start = time.perf_counter()
             stalls.append(timed(lambda: futures.append(dcp.async_save(
-                state, checkpoint_id=folder, process_group=group, async_stager=stager))))
+                state, checkpoint_id=folder, process_group=group))))
             futures[0].result()
             wholes.append(slowest(time.perf_counter() - start))
         return stalls[1:], wholes[1:]
