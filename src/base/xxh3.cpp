@@ -24,16 +24,24 @@ void Xxh3::update(const void* data, size_t bytes) {
   if (bytes > 0) XXH3_64bits_update(state_->xxh, data, bytes);
 }
 
+uint64_t Xxh3::digest() const {
+  return XXH3_64bits_digest(state_->xxh);
+}
+
 std::string Xxh3::hex() const {
-  return fmt::format("{:016x}", XXH3_64bits_digest(state_->xxh));
+  return xxh3_text(digest());
 }
 
 uint64_t xxh3_64(const void* data, size_t bytes) {
   return XXH3_64bits(bytes > 0 ? data : "", bytes);
 }
 
+std::string xxh3_text(uint64_t digest) {
+  return fmt::format("{:016x}", digest);
+}
+
 std::string xxh3_hex(const void* data, size_t bytes) {
-  return fmt::format("{:016x}", xxh3_64(data, bytes));
+  return xxh3_text(xxh3_64(data, bytes));
 }
 
 bool is_xxh3_hex(const std::string& text) {

@@ -16,7 +16,8 @@ class Xxh3 {
   Xxh3& operator=(Xxh3&&) noexcept;
 
   void update(const void* data, size_t bytes);
-  // 16 lower-case hex digits of what came so far.
+  // Of what came so far; hex() as 16 lower-case hex digits.
+  uint64_t digest() const;
   std::string hex() const;
 
  private:
@@ -25,6 +26,8 @@ class Xxh3 {
 };
 
 uint64_t xxh3_64(const void* data, size_t bytes);
+// A digest as 16 lower-case hex digits.
+std::string xxh3_text(uint64_t digest);
 std::string xxh3_hex(const void* data, size_t bytes);
 
 // True for exactly 16 lower-case hex digits.

@@ -108,7 +108,9 @@ struct EvalSection {
 
 struct CheckpointSection {
   int64_t every = 0;        // 0: only at the end and on request
-  int keep = 3;             // 0: all
+  int keep = 3;             // of the newest; 0: all
+  int64_t keep_every = 0;   // those of multiples of so many steps stay; 0: none do
+  int keep_best = 0;        // so many with the lowest validation loss stay; 0: none do
   bool async = true;        // saves run beside training
   int64_t staging_mib = 0;  // host memory of each rank for that; 0: auto
   std::string staging_dir;  // a folder on the node's own disk; empty: none

@@ -166,7 +166,7 @@ class HeaderHandler : public nlohmann::json_sax<json> {
 };
 
 // Says what a file is that people mistake for safetensors.
-void refuse_other_formats(const std::string& path, const std::string& start) {
+void refuse_other_formats(const std::string& path, std::string_view start) {
   if (start.starts_with("PK\x03\x04"))
     fail_damaged(
         "safetensors",
@@ -204,13 +204,9 @@ void check_entry(const std::string& path, const TensorEntry& entry, int64_t data
                  entry.end - entry.begin);
 }
 
-}  // namespace
-
-SafetensorsHeader read_safetensors_header(const File& file) {
-  const std::string path = file.path().string();
-  const int64_t size = file.size();
-  std::string start(static_cast<size_t>(std::min<int64_t>(size, 64)), '\0');
-  file.read_at(start.data(), static_cast<int64_t>(start.size()), 0);
+// How many bytes of a file of `size` bytes are length and header. `start`: its first 64 bytes, or
+// all of them.
+int64_t header_end(const std::string& path, std::string_view start, int64_t size) {
   refuse_other_formats(path, start);
   if (size < 8)
     fail_damaged("safetensors",
@@ -227,27 +223,17 @@ SafetensorsHeader read_safetensors_header(const File& file) {
   if (length > static_cast<uint64_t>(kMaxHeaderBytes))
     fail_damaged("safetensors", "{}: the header says it has {} bytes, the format allows {}", path,
                  length, kMaxHeaderBytes);
+  return 8 + static_cast<int64_t>(length);
+}
 
-  SafetensorsHeader header;
-  header.data_begin = 8 + static_cast<int64_t>(length);
-  std::string text(static_cast<size_t>(header.data_begin), '\0');
-  file.read_at(text.data(), header.data_begin, 0);
-  header.xxh3 = xxh3_hex(text.data(), text.size());
-  if (const auto fault = hidden_bytes(std::string_view(text).substr(8)))
-    fail_damaged("safetensors", "{}: the header is not valid JSON: it {}; spaces alone may pad it",
-                 path, *fault);
-  HeaderHandler handler(path, header);
-  json::sax_parse(text.begin() + 8, text.end(), &handler);
-
-  const int64_t data_bytes = size - header.data_begin;
-  for (const TensorEntry& entry : header.entries) check_entry(path, entry, data_bytes);
-  std::stable_sort(header.entries.begin(), header.entries.end(),
-                   [](const auto& left, const auto& right) {
-                     return std::pair(left.begin, left.end) < std::pair(right.begin, right.end);
-                   });
+// Sorts the entries by where their data lie, which must be back to back in `data_bytes`.
+void order_entries(const std::string& path, std::vector<TensorEntry>& entries, int64_t data_bytes) {
+  std::stable_sort(entries.begin(), entries.end(), [](const auto& left, const auto& right) {
+    return std::pair(left.begin, left.end) < std::pair(right.begin, right.end);
+  });
   int64_t cursor = 0;
   const TensorEntry* before = nullptr;
-  for (const TensorEntry& entry : header.entries) {
+  for (const TensorEntry& entry : entries) {
     if (entry.begin < cursor)
       fail_damaged("safetensors",
                    "{}: tensor '{}' begins at byte {} of the data, inside '{}', which ends at {}",
@@ -267,7 +253,40 @@ SafetensorsHeader read_safetensors_header(const File& file) {
         "{}: {} bytes follow the last tensor: the header accounts for {} bytes of data, the "
         "file holds {}",
         path, data_bytes - cursor, cursor, data_bytes);
+}
+
+// `text`: length and header of a file of `size` bytes.
+SafetensorsHeader parse_header(const std::string& path, std::string_view text, int64_t size) {
+  SafetensorsHeader header;
+  header.data_begin = std::ssize(text);
+  header.xxh3 = xxh3_hex(text.data(), text.size());
+  if (const auto fault = hidden_bytes(text.substr(8)))
+    fail_damaged("safetensors", "{}: the header is not valid JSON: it {}; spaces alone may pad it",
+                 path, *fault);
+  HeaderHandler handler(path, header);
+  json::sax_parse(text.begin() + 8, text.end(), &handler);
+  const int64_t data_bytes = size - header.data_begin;
+  for (const TensorEntry& entry : header.entries) check_entry(path, entry, data_bytes);
+  order_entries(path, header.entries, data_bytes);
   return header;
+}
+
+}  // namespace
+
+SafetensorsHeader read_safetensors_header(const File& file) {
+  const std::string path = file.path().string();
+  const int64_t size = file.size();
+  std::string start(static_cast<size_t>(std::min<int64_t>(size, 64)), '\0');
+  file.read_at(start.data(), std::ssize(start), 0);
+  std::string text(static_cast<size_t>(header_end(path, start, size)), '\0');
+  file.read_at(text.data(), std::ssize(text), 0);
+  return parse_header(path, text, size);
+}
+
+SafetensorsHeader read_safetensors_header(std::string_view bytes, const std::string& path) {
+  const int64_t size = std::ssize(bytes);
+  const int64_t end = header_end(path, bytes.substr(0, 64), size);
+  return parse_header(path, bytes.substr(0, static_cast<size_t>(end)), size);
 }
 
 }  // namespace tessera

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/dtype.h"
@@ -33,5 +34,7 @@ struct SafetensorsHeader {
 // it does not know, a tensor without elements whose strides do not fit int64, more than 64 dims,
 // and dtypes that no weight here has. DamagedError that names file, tensor and numbers.
 SafetensorsHeader read_safetensors_header(const File& file);
+// The same of a whole file that lies in memory; `path` names it in messages.
+SafetensorsHeader read_safetensors_header(std::string_view bytes, const std::string& path);
 
 }  // namespace tessera

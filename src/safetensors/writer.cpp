@@ -10,14 +10,12 @@
 #include "safetensors/format.h"
 
 namespace tessera {
-namespace {
 
 using nlohmann::json;
 using nlohmann::ordered_json;
 
-// Length and JSON, padded with spaces so that the data begins at a multiple of 8.
-std::string make_header(const std::string& path, const std::vector<TensorSpec>& specs,
-                        const std::map<std::string, std::string>& metadata) {
+std::string safetensors_header(const std::string& path, const std::vector<TensorSpec>& specs,
+                               const std::map<std::string, std::string>& metadata) {
   std::string text = "{";
   try {
     if (!metadata.empty()) text += "\"__metadata__\":" + json(metadata).dump();
@@ -45,8 +43,6 @@ std::string make_header(const std::string& path, const std::vector<TensorSpec>& 
   return header + text;
 }
 
-}  // namespace
-
 SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path,
                                      const std::vector<TensorSpec>& specs,
                                      const std::map<std::string, std::string>& metadata)
@@ -65,7 +61,7 @@ SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path,
       fail("safetensors", "cannot write {}: tensor '{}' of shape [{}] is too large", path.string(),
            spec.name, fmt::join(spec.shape, ", "));
   }
-  header_ = make_header(path.string(), specs_, metadata);
+  header_ = safetensors_header(path.string(), specs_, metadata);
   file_ = File::create(path);
   file_.write_at(header_.data(), data_begin(), 0);
 }
@@ -76,15 +72,6 @@ void SafetensorsWriter::append(const void* data, int64_t bytes) {
          file_.path().string(), bytes, written_, data_bytes_);
   file_.write_at(data, bytes, data_begin() + written_);
   written_ += bytes;
-}
-
-void SafetensorsWriter::replace_metadata(const std::map<std::string, std::string>& metadata) {
-  const std::string header = make_header(file_.path().string(), specs_, metadata);
-  if (header.size() != header_.size())
-    fail("safetensors", "{}: the new header has {} bytes, the old one {}", file_.path().string(),
-         header.size(), header_.size());
-  header_ = header;
-  file_.write_at(header_.data(), data_begin(), 0);
 }
 
 void SafetensorsWriter::finish() {

@@ -18,6 +18,11 @@ struct TensorSpec {
   std::vector<int64_t> shape;
 };
 
+// The first bytes of a safetensors file: length and header, padded with spaces so that the data
+// begin at a multiple of 8. `path` names the file in messages. Error for names that are not UTF-8.
+std::string safetensors_header(const std::string& path, const std::vector<TensorSpec>& specs,
+                               const std::map<std::string, std::string>& metadata);
+
 // Writes a safetensors file front to back: the header first, then data as it comes.
 class SafetensorsWriter {
  public:
@@ -28,20 +33,16 @@ class SafetensorsWriter {
   // The next bytes of the data, logical order (row-major), little-endian.
   void append(const void* data, int64_t bytes);
 
-  // Writes new values of the metadata over those given to the constructor. Each must be as long as
-  // the old one, since the header keeps its size; Error if it would not.
-  void replace_metadata(const std::map<std::string, std::string>& metadata);
-
   // fsyncs and closes. Error if fewer bytes came than the header says.
   void finish();
 
   int64_t file_size() const { return data_begin() + data_bytes_; }
+  // Where the data begin in the file: 8 + header.
+  int64_t data_begin() const { return static_cast<int64_t>(header_.size()); }
   // XXH3 of the first 8 + header bytes.
   std::string header_xxh3() const;
 
  private:
-  int64_t data_begin() const { return static_cast<int64_t>(header_.size()); }
-
   std::vector<TensorSpec> specs_;
   int64_t data_bytes_ = 0;
   int64_t written_ = 0;

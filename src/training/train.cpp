@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -61,44 +62,59 @@ Data open_same_data(const Config& config, Communicator& world) {
   return data;
 }
 
-// What all checkpoints of the run say, but for the model's config.json.
+// What all checkpoints of the run say, but for what follows from its start.
 Manifest manifest_of(const Config& config, const EnginePlan& plan,
-                     const std::vector<std::string>& data, const RunRecord& record) {
+                     const std::vector<std::string>& data) {
   const MeshShape& mesh = plan.memory.mesh;
   Manifest manifest;
   manifest.seed = config.run.seed;
   manifest.states = checkpoint_states(config.optimizer);
   manifest.tensors = tensor_infos(plan.stages);
-  manifest.config = to_json(config);
   manifest.data = data;
-  manifest.run = to_json(record);
   manifest.mesh = {
       {"dp_replicate", mesh.dp_replicate}, {"dp_shard", mesh.dp_shard}, {"tp", mesh.tp}};
   manifest.writer = program_version();
   return manifest;
 }
 
-// The checkpoint that the run starts from, open and known to hold this model's tensors.
-std::unique_ptr<CheckpointReader> open_start(const RunStart& start, const Manifest& needed) {
-  if (!start.folder) return nullptr;
-  auto reader = std::make_unique<CheckpointReader>(*start.folder);
-  check_tensors(reader->manifest(), needed.tensors);
-  if (!start.weights_only) check_states(reader->manifest(), needed);
-  return reader;
+// What follows from the start of the run, whose checkpoint must hold this model's tensors.
+void take_start(const RunStart& start, const Config& config, Manifest& manifest) {
+  nlohmann::json model;
+  if (start.checkpoint) {
+    const Manifest& stored = start.checkpoint->manifest();
+    check_tensors(stored, manifest.tensors);
+    if (!start.weights_only) check_states(stored, manifest);
+    model = stored.model;
+  }
+  manifest.config = to_json(config);
+  manifest.run = to_json(start.record);
+  manifest.model = model_record(model, config.model, config.data.seq_len);
 }
 
 // Random weights, or what the run starts from: its weights, or all of the states. Collective: if a
 // rank was asked to stop meanwhile, all throw StopRequested.
-void fill(Engine& engine, const RunStart& start, CheckpointReader* reader, const Config& config,
+void fill(Engine& engine, const RunStart& start, const Config& config,
           const StopSignal& stop_signal) {
-  const auto give_up = [&] { return stop_signal.requested(); };
-  if (!reader)
-    engine.initialize(config.run.seed, give_up);
-  else if (start.weights_only)
-    engine.load({kStateParam}, *reader, give_up);
-  else
-    engine.load(checkpoint_states(config.optimizer), *reader, give_up);
+  if (!start.checkpoint) {
+    engine.initialize(config.run.seed, [&] { return stop_signal.requested(); });
+  } else {
+    CheckpointReader reader(start.checkpoint);
+    reader.blocks().set_each_part([&] { stop_signal.check(); });
+    engine.load(start.weights_only ? std::vector<std::string>{kStateParam}
+                                   : checkpoint_states(config.optimizer),
+                reader);
+  }
   throw_if_stop_agreed(engine.mesh().world(), stop_signal);
+}
+
+// Runs `read`, which reads the data of the checkpoint that the run starts from. False if they are
+// damaged and an older checkpoint may take its place. Collective.
+bool reads(const RunStart& start, CheckpointManager& checkpoints,
+           const std::function<void()>& read) {
+  if (start.newest_of_run && start.checkpoint)
+    return checkpoints.load_or_set_aside(*start.checkpoint, read);
+  read();
+  return true;
 }
 
 const char* precision_text(const PrecisionSection& precision) {
@@ -143,7 +159,10 @@ struct OpenFolder {
         keep_lines(config.checkpoint.on_error == OnSaveError::kWarn),
         prepared(prepare_run_folder(path, world)),
         console(world.rank() == 0 ? path / "logs" / "train.log" : std::filesystem::path()),
-        checkpoints(path / "checkpoints", config.checkpoint.keep, world, warn()) {
+        checkpoints(
+            path / "checkpoints",
+            {config.checkpoint.keep, config.checkpoint.keep_every, config.checkpoint.keep_best},
+            world, warn()) {
     for (const std::string& warning : prepared.warnings) console.warn(warning);
     if (world.rank() == 0) checkpoints.set_check([this] { prepared.lock->check(); });
     checkpoints.set_stop_check([&stop_signal] { stop_signal.check(); });
@@ -187,34 +206,53 @@ TrainOutcome run(const Config& requested, std::unique_ptr<Communicator> joined,
 
   OpenFolder folder(config, world, stop_signal);
   Console& console = folder.console;
-  const RunStart start = choose_start(config, folder.checkpoints, folder.path / "checkpoints",
-                                      fingerprints, world, console);
-  config.schedule.steps = start.schedule_steps;  // in place of auto: part of what a run records
   OwedValidation owed(folder.path, root);
-  owed.find(start.progress.step, data.valid != nullptr, world, folder.warn());
-  if (start.progress.step >= config.training.steps && !owed.owed()) {
-    console.line(
-        fmt::format("the run is complete: {} of {} steps are done; raise training.steps to go on",
-                    start.progress.step, config.training.steps));
-    return TrainOutcome::kDone;
+  RunStart start;
+  Manifest manifest;
+  std::optional<MemoryReport> memory;
+  std::optional<Engine> engine;
+  std::optional<double> load_ms;
+  // Once, but for checkpoints whose data turn out to be damaged: then all that follows from the
+  // start is chosen anew.
+  for (bool loaded = false; !loaded;) {
+    start = choose_start(config, folder.checkpoints, folder.path / "checkpoints", fingerprints,
+                         world, console);
+    config.schedule.steps = start.schedule_steps;  // in place of auto: part of what a run records
+    owed.find(start.progress.step, data.valid != nullptr, world, folder.warn());
+    if (start.progress.step >= config.training.steps && !owed.owed()) {
+      // Nothing of it is needed, but a later start may need it.
+      if (!reads(start, folder.checkpoints, [&] { folder.checkpoints.verify(start.checkpoint); }))
+        continue;
+      console.line(
+          fmt::format("the run is complete: {} of {} steps are done; raise training.steps to go on",
+                      start.progress.step, config.training.steps));
+      return TrainOutcome::kDone;
+    }
+    if (!engine) {
+      EnginePlan plan = plan_engine(config, mesh, config.data.seq_len);
+      manifest = manifest_of(config, plan, fingerprints);
+      take_start(start, config, manifest);
+      announce(config, manifest, shape, console);
+      for (const std::string& text : data_warnings(config, data, start)) console.warn(text);
+      memory.emplace(world, mesh.device(), console);
+      out_of_memory.expect(world.rank(), mesh.device(), plan.memory);
+      engine.emplace(std::move(plan), config, mesh);
+      if (!engine->warning().empty()) console.warn("memory.offload_dir: " + engine->warning());
+      if (!engine->save_staging().note().empty()) console.line(engine->save_staging().note());
+    } else {
+      take_start(start, config, manifest);
+    }
+    loaded = reads(start, folder.checkpoints, [&] {
+      const auto begun = std::chrono::steady_clock::now();
+      fill(*engine, start, config, stop_signal);
+      const std::chrono::duration<double, std::milli> taken =
+          std::chrono::steady_clock::now() - begun;
+      if (start.checkpoint) load_ms = taken.count();
+    });
   }
-
-  EnginePlan plan = plan_engine(config, mesh, config.data.seq_len);
-  Manifest manifest = manifest_of(config, plan, fingerprints, start.record);
-  auto reader = open_start(start, manifest);
-  manifest.model = model_record(reader ? reader->manifest().model : nlohmann::json(), config.model,
-                                config.data.seq_len);
-  announce(config, manifest, shape, console);
-  for (const std::string& text : data_warnings(config, data, start)) console.warn(text);
-  MemoryReport memory(world, mesh.device(), console);
-  out_of_memory.expect(world.rank(), mesh.device(), plan.memory);
-  Engine engine(std::move(plan), config, mesh);
-  if (!engine.warning().empty()) console.warn("memory.offload_dir: " + engine.warning());
-  if (!engine.save_staging().note().empty()) console.line(engine.save_staging().note());
-  fill(engine, start, reader.get(), config, stop_signal);
-  reader.reset();
-  out_of_memory.allocated(engine.ledger());
-  memory.start(engine.ledger(), engine.predicted_memory());
+  start.checkpoint.reset();  // its index may be large
+  out_of_memory.allocated(engine->ledger());
+  memory->start(engine->ledger(), engine->predicted_memory());
 
   if (root) {
     Config written = config;  // also good for another run, whose schedule spans its own steps
@@ -223,11 +261,14 @@ TrainOutcome run(const Config& requested, std::unique_ptr<Communicator> joined,
     write_run_hf_files(config, start, console);
   }
   const auto metrics = folder.open_metrics(root, start.progress.step);
-  Reporter reporter(config, console, metrics.get(), memory);
+  if (load_ms) console.line(fmt::format("loaded in {:.2f} s", *load_ms / 1e3));
+  if (load_ms && metrics) metrics->write(LoadMetrics{start.progress.step, *load_ms});
+  folder.checkpoints.forget_losses_after(start.progress.step);
+  Reporter reporter(config, console, metrics.get(), *memory);
   CheckpointSaver saver(folder.checkpoints, world.host_group("checkpoint"),
-                        engine.save_staging().staging());
+                        engine->save_staging().staging());
   Trainer trainer({.config = config,
-                   .engine = engine,
+                   .engine = *engine,
                    .train_data = *data.train,
                    .valid_data = data.valid.get(),
                    .checkpoints = folder.checkpoints,

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "checkpoint/format/rank_file.h"
+#include "checkpoint/store/open_on_ranks.h"
 #include "checkpoint_testing.h"
 #include "parallel/comm/core/agreement.h"
 #include "parallel/comm/core/self_communicator.h"
@@ -27,9 +28,10 @@ class Managers : public Scratch {
         const std::lock_guard lock(mutex);
         warnings_ += line + "\n";
       });
+      manager.set_late_file_limit({});
       const auto latest = manager.find_latest();
       const std::lock_guard lock(mutex);
-      answers.insert(latest ? latest->filename().string() : "-");
+      answers.insert(latest ? latest->dir().filename().string() : "-");
     });
     EXPECT_EQ(answers.size(), 1u) << "ranks disagree";
     return *answers.begin();
@@ -95,6 +97,49 @@ TEST_F(Managers, KeepsTheNewestByNumber) {
 TEST_F(Managers, TheOneJustSavedStaysWhateverItsNumber) {
   for (const int64_t step : {100, 200, 300}) save(step);
   save(50, 1);
+  EXPECT_EQ(listing(), (std::set<std::string>{"latest", "step-00000050"}));
+}
+
+TEST_F(Managers, MultiplesAndTheBestStayBesideTheNewest) {
+  const auto self = make_self_communicator();
+  CheckpointManager manager(dir_, {1, 4, 2}, *self, nullptr);
+  RankPieces rank = make_pieces(0, 1, 0, 1, true, kAllStates);
+  const std::vector<double> losses = {3.0, 1.0, 5.0, 4.0, 2.0, 1.0, 6.0};
+  for (int64_t step = 1; step <= 7; ++step) {
+    manager.save(test_manifest(step, kAllStates), rank.pieces);
+    manager.record_loss(step, losses[static_cast<size_t>(step - 1)]);
+    manager.retire_old();
+  }
+  // 2 and 6 are the best, 4 is a multiple, 7 the newest.
+  const std::set<std::string> left = {"latest",        "validation.json", "step-00000002",
+                                      "step-00000004", "step-00000006",   "step-00000007"};
+  EXPECT_EQ(listing(), left);
+  for (const int64_t step : {2, 4, 6, 7}) CheckpointReader(dir_ / step_dir_name(step)).verify();
+  // Another manager of the folder knows the losses as well; one that cannot read them deletes
+  // nothing.
+  std::string warnings;
+  CheckpointManager next(dir_, {1, 0, 1}, *self,
+                         [&](const std::string& line) { warnings += line; });
+  spit(dir_ / "validation.json", "{");
+  next.retire_old();
+  EXPECT_EQ(listing(), left);
+  EXPECT_TRUE(contains(warnings, "old checkpoints stay"));
+  EXPECT_TRUE(contains(user_error([&] { next.forget_losses_after(0); }), "cannot be used"));
+}
+
+// The run is at a step that it found: nothing newer is whole, whatever the names say.
+TEST_F(Managers, TheOneThatWasFoundStaysUntilTheNextIsSaved) {
+  for (const int64_t step : {10, 20, 30}) save(step);
+  const auto self = make_self_communicator();
+  CheckpointManager manager(dir_, 1, *self, nullptr);
+  ASSERT_EQ(manager.find_latest(), dir_ / "step-00000030");
+  save(40);  // of another program, say
+  manager.retire_old();
+  EXPECT_EQ(listing(), (std::set<std::string>{"latest", "step-00000030", "step-00000040"}));
+  RankPieces rank = make_pieces(0, 1, 0, 1, true, kAllStates);
+  manager.save(test_manifest(50, kAllStates), rank.pieces);
+  EXPECT_EQ(listing().size(), 4u);
+  manager.retire_old();
   EXPECT_EQ(listing(), (std::set<std::string>{"latest", "step-00000050"}));
 }
 
@@ -191,13 +236,19 @@ TEST_F(Managers, ABrokenNewestIsNamedMovedAndSteppedOver) {
          spit(step / "manifest.json", text.substr(0, text.size() / 2));
        }},
       {"rank-00001.safetensors is missing", [&](const fs::path& step) { fs::remove(file(step)); }},
+      {"pieces.safetensors is missing",
+       [&](const fs::path& step) { fs::remove(step / kPieceIndexName); }},
       {"the manifest says",
        [&](const fs::path& step) { fs::resize_file(file(step), fs::file_size(file(step)) / 2); }},
       {"the checksum is",
        [&](const fs::path& step) {
-         std::string text = slurp(file(step));
+         std::string text = slurp(step / kPieceIndexName);
          text[text.size() - 3] ^= 4;
-         spit(file(step), text);
+         spit(step / kPieceIndexName, text);
+       }},
+      {"pieces.safetensors has",
+       [&](const fs::path& step) {
+         fs::resize_file(step / kPieceIndexName, fs::file_size(step / kPieceIndexName) - 1);
        }},
       {"is not a regular file",
        [&](const fs::path& step) {
@@ -222,6 +273,37 @@ TEST_F(Managers, ABrokenNewestIsNamedMovedAndSteppedOver) {
   EXPECT_TRUE(fs::exists(dir_ / "step-00000020.broken.2"));
 }
 
+// Damaged data are found when they are loaded; then an older checkpoint takes the place.
+TEST_F(Managers, ACheckpointWhoseLoadFindsDamageIsSetAside) {
+  save(10);
+  const fs::path step = save(20);
+  std::string text = slurp(step / rank_file_name(1));
+  text[text.size() - 3] ^= 4;
+  spit(step / rank_file_name(1), text);
+  EXPECT_EQ(find(3), "step-00000020");
+  std::mutex mutex;
+  std::set<std::string> loaded;
+  run_thread_ranks(3, [&](Communicator& world) {
+    CheckpointManager manager(dir_, 0, world, [&](const std::string& line) {
+      const std::lock_guard lock(mutex);
+      warnings_ += line + "\n";
+    });
+    const auto load = [&](const std::shared_ptr<const StoredCheckpoint>& checkpoint) {
+      return manager.load_or_set_aside(*checkpoint, [&] { manager.verify(checkpoint); });
+    };
+    const auto newest = manager.find_latest();
+    EXPECT_FALSE(load(newest));
+    const auto older = manager.find_latest();
+    EXPECT_TRUE(load(older));
+    const std::lock_guard lock(mutex);
+    loaded.insert(older->dir().filename().string());
+  });
+  EXPECT_EQ(loaded, std::set<std::string>{"step-00000010"});
+  EXPECT_TRUE(contains(warnings_, "step-00000020 is broken: "));
+  EXPECT_TRUE(contains(warnings_, "rank-00001.safetensors: piece"));
+  EXPECT_TRUE(fs::exists(step.string() + ".broken"));
+}
+
 TEST_F(Managers, OnlyBrokenOnesAreAnErrorAndStayOne) {
   for (const int64_t step : {1, 2}) fs::remove(save(step) / rank_file_name(0));
   for (const int ranks : {2, 1}) {  // also when asked again: never a silent fresh start
@@ -235,9 +317,9 @@ TEST_F(Managers, OnlyBrokenOnesAreAnErrorAndStayOne) {
 TEST_F(Managers, ANewerFormatIsNotDamage) {
   save(10);
   const fs::path step = save(20);
-  replace_in_file(step / "manifest.json", "\"version\": 2", "\"version\": 3");
+  replace_in_file(step / "manifest.json", "\"version\": 3", "\"version\": 4");
   for (const int ranks : {1, 3}) {
-    EXPECT_TRUE(contains(user_error([&] { find(ranks); }), "format version 3"));
+    EXPECT_TRUE(contains(user_error([&] { find(ranks); }), "format version 4"));
     EXPECT_EQ(listing(), (std::set<std::string>{"latest", "step-00000010", "step-00000020"}));
     EXPECT_EQ(warnings_, "");
   }
@@ -255,7 +337,11 @@ TEST_F(Managers, AMissingPermissionIsNotDamage) {
     std::string message;
     ASSERT_EQ(seteuid(geteuid() == 0 ? 65534 : geteuid()), 0);
     try {
-      find(2);
+      run_thread_ranks(2, [&](Communicator& world) {
+        CheckpointManager manager(dir_, 0, world, nullptr);
+        const auto newest = manager.find_latest();
+        manager.load_or_set_aside(*newest, [&] { manager.verify(newest); });
+      });
     } catch (const UserError& error) {
       message = std::string("a UserError: ") + error.what();
     } catch (const Error& error) {
@@ -303,7 +389,8 @@ TEST_F(Managers, VerifyThrowsOnAllRanksAndMovesNothing) {
     std::multiset<std::string> answers;
     run_thread_ranks(ranks, [&](Communicator& world) {
       CheckpointManager manager(dir_, 0, world, nullptr);
-      const std::string answer = user_error([&] { manager.verify(path); });
+      const std::string answer =
+          user_error([&] { manager.verify(open_on_all_ranks(world, path)); });
       const std::lock_guard lock(mutex);
       answers.insert(answer);
     });
@@ -362,10 +449,10 @@ TEST_F(Managers, AnUnfinishedFirstSaveIsNoCheckpoint) {
 // one, the new one from the commit on, and the next save cleans up.
 TEST_F(Managers, KilledAtEveryPointOfASave) {
   const std::vector<std::string> points = {
-      "begin",           "partial made",     "file begun",     "piece written", "file written",
-      "all agreed",      "manifest written", "folder synced",  "renamed",       "committed",
-      "latest replaced", "old one renamed",  "old one removed"};
-  const size_t commit = 8;  // "renamed"
+      "begin",      "partial made",    "file begun",       "piece written",  "file written",
+      "all agreed", "index written",   "manifest written", "folder synced",  "renamed",
+      "committed",  "latest replaced", "old one renamed",  "old one removed"};
+  const size_t commit = 9;  // "renamed"
   for (size_t i = 0; i < points.size(); ++i) {
     SCOPED_TRACE(points[i]);
     fs::remove_all(dir_);

@@ -11,6 +11,7 @@ class Manifests : public Scratch {
   Manifests() {
     manifest_ = test_manifest(100, kAllStates);
     manifest_.files = {{"rank-00000.safetensors", 123, "0123456789abcdef"}};
+    manifest_.index = {"pieces.safetensors", 45, "fedcba9876543210"};
     write_manifest(dir_, manifest_);
   }
   std::string error() const {
@@ -37,6 +38,10 @@ TEST_F(Manifests, RoundTrip) {
   EXPECT_EQ(read.files[0].name, "rank-00000.safetensors");
   EXPECT_EQ(read.files[0].size, 123);
   EXPECT_EQ(read.files[0].header_xxh3, "0123456789abcdef");
+  ASSERT_TRUE(read.index);
+  EXPECT_EQ(read.index->name, "pieces.safetensors");
+  EXPECT_EQ(read.index->size, 45);
+  EXPECT_EQ(read.index->xxh3, "fedcba9876543210");
 }
 
 TEST_F(Manifests, NumbersOfTheConfigurationSurviveExactly) {
@@ -59,8 +64,8 @@ TEST_F(Manifests, MalformedFieldsAreNamed) {
       {"\"step\": 100,", "", "field 'step' is missing"},
       {"\"step\": 100", "\"step\": 100, \"step\": 100", "key 'step' is given twice"},
       {"\"samples\": 800", "\"samples\": null", "field 'samples' is null"},
-      {"\"version\": 2", "\"version\": 0", "field 'version' is 0"},
-      {"\"version\": 2", "\"version\": \"1\"", "field 'version' is \"1\""},
+      {"\"version\": 3", "\"version\": 0", "field 'version' is 0"},
+      {"\"version\": 3", "\"version\": \"1\"", "field 'version' is \"1\""},
       {"\"tessera-checkpoint\"", "\"other\"", "field 'format' is \"other\""},
       {"rank-00000.safetensors", "../x", "field 'files[0].name' is \"../x\""},
       {"rank-00000.safetensors", "/etc/passwd", "files[0].name"},
@@ -69,6 +74,12 @@ TEST_F(Manifests, MalformedFieldsAreNamed) {
       {"rank-00000.safetensors", "a\\u0000b", "plain file name"},
       {"\"size\":123", "\"size\":-5", "field 'files[0].size' is -5"},
       {"0123456789abcdef", "0123", "field 'files[0].header_xxh3'"},
+      {"\"index\": {", "\"other\": {", "field 'index' is missing"},
+      {"\"index\": {", "\"index\": 3, \"other\": {", "index is not an object"},
+      {"pieces.safetensors", "../pieces", "field 'index.name' is \"../pieces\""},
+      {"pieces.safetensors", "rank-00000.safetensors", "a name that none of the files has"},
+      {"\"size\":45", "\"size\":4.5", "field 'index.size' is 4.5"},
+      {"fedcba9876543210\"}", "fedc\"}", "field 'index.xxh3'"},
       {"\"name\":\"norm\"", "\"name\":\"embed\"", "field 'tensors[1].name' is \"embed\""},
       {"\"shape\":[7,5]", "\"shape\":[7,-5]", "field 'tensors[0].shape'"},
       {"\"shape\":[7,5]", "\"shape\":[4294967296,4294967296]", "field 'tensors[0].shape'"},
@@ -121,6 +132,7 @@ TEST_F(Manifests, Version1IsRead) {
   nlohmann::json root = nlohmann::json::parse(slurp(path_));
   root["version"] = 1;
   root.erase("training");
+  root.erase("index");
   root.erase("xxh3");
   const std::string text = root.dump();
   root["xxh3"] = xxh3_hex(text.data(), text.size());
@@ -128,18 +140,19 @@ TEST_F(Manifests, Version1IsRead) {
   const Manifest read = read_manifest(dir_);
   EXPECT_EQ(read.tensors, manifest_.tensors);
   EXPECT_TRUE(read.training.is_null());
+  EXPECT_FALSE(read.index);
 }
 
 // A newer program's checkpoint is whole; only this program cannot read it.
 TEST_F(Manifests, ANewerVersionIsAnErrorButNoDamage) {
-  replace_in_file(path_, "\"version\": 2", "\"version\": 3");
+  replace_in_file(path_, "\"version\": 3", "\"version\": 4");
   try {
     read_manifest(dir_);
     FAIL();
   } catch (const DamagedError&) {
     FAIL() << "taken for damage";
   } catch (const UserError& error) {
-    EXPECT_TRUE(contains(error.what(), "format version 3, this program reads 1 to 2"));
+    EXPECT_TRUE(contains(error.what(), "format version 4, this program reads 1 to 3"));
   }
 }
 

@@ -5,6 +5,8 @@
 #include "checkpoint/format/elements.h"
 #include "checkpoint/format/rank_file.h"
 #include "checkpoint_testing.h"
+#include "old_format.h"
+#include "parallel/comm/core/self_communicator.h"
 
 namespace tessera::testing {
 namespace {
@@ -37,9 +39,10 @@ TEST_F(Readers, BytesAreWrittenOnceAndSpread) {
   const fs::path step = save_on_mesh(dir_, 1, 2, 3, kAllStates);
   int64_t elements = 0, bytes = 0, most = 0;
   for (const TensorInfo& tensor : test_tensors()) elements += whole_box(tensor.shape).numel();
-  for (const ManifestFile& file : read_manifest(step).files) {
+  const auto checkpoint = StoredCheckpoint::open(step);
+  for (int file = 0; file < 6; ++file) {
     int64_t of_file = 0;
-    for (const StoredPiece& piece : read_rank_file(step, file)) of_file += piece.bytes();
+    for (const StoredPiece& piece : pieces_of_file(*checkpoint, file)) of_file += piece.bytes();
     bytes += of_file;
     most = std::max(most, of_file);
   }
@@ -188,18 +191,24 @@ class Damaged : public Readers {
   std::string open_error() {
     return user_error([&] { CheckpointReader reader(step_); });
   }
-  // Writes the file with pieces changed by `edit` and lists it in the manifest as if it were right.
-  void rewrite(int rank, const std::function<void(std::vector<StoredPiece>&)>& edit) {
-    Manifest manifest = read_manifest(step_);
-    ManifestFile& file = manifest.files[static_cast<size_t>(rank)];
-    std::vector<StoredPiece> pieces = read_rank_file(step_, file);
-    edit(pieces);
-    RankFileWriter writer(step_ / file.name, pieces);
-    for (const StoredPiece& piece : pieces) {
-      const std::vector<std::byte> data(static_cast<size_t>(piece.bytes()));
-      writer.append(data.data(), piece.bytes());
-    }
-    file = writer.finish();
+  struct Row {
+    std::string key;  // TENSOR/STATE
+    Box box;
+    StoredPiece piece;
+  };
+  // Writes the index with rows changed by `edit` and names it in the manifest as if it were right.
+  void rewrite(const std::function<void(std::vector<Row>&)>& edit) {
+    const auto checkpoint = StoredCheckpoint::open(step_);
+    std::vector<Row> rows;
+    for (const StoredPiece& piece : checkpoint->index().pieces())
+      rows.push_back({checkpoint->name(piece), checkpoint->index().slice(piece).box, piece});
+    edit(rows);
+    PieceIndexBuilder index;
+    for (const Row& row : rows) index.add(row.box, row.piece, std::vector<uint64_t>{0});
+    const std::string bytes = index.finish().to_bytes();
+    spit(step_ / kPieceIndexName, bytes);
+    Manifest manifest = checkpoint->manifest();
+    manifest.index = {kPieceIndexName, std::ssize(bytes), xxh3_hex(bytes.data(), bytes.size())};
     write_manifest(step_, manifest);
   }
   fs::path step_;
@@ -213,12 +222,16 @@ TEST_F(Damaged, FilesMissingShortAndChanged) {
   spit(file, good.substr(0, good.size() - 1));
   EXPECT_TRUE(contains(open_error(), fmt::format("has {} bytes, the manifest says {}",
                                                  good.size() - 1, good.size())));
+  // What is inside a file is found when it is read.
+  const auto verify_error = [&] { return user_error([&] { CheckpointReader(step_).verify(); }); };
   std::string header = good;
-  header[good.find("\"interval\\\":") != std::string::npos ? good.find("[", 20) : 60] ^= 2;
+  header[good.find("/param")] ^= 2;
   spit(file, header);
-  EXPECT_TRUE(contains(open_error(), "rank-00002.safetensors"));
-  spit(file, slurp(step_ / rank_file_name(1)));
-  EXPECT_TRUE(contains(open_error(), "rank-00002.safetensors"));
+  EXPECT_TRUE(contains(verify_error(), "rank-00002.safetensors: the header's checksum"));
+  std::string other = slurp(step_ / rank_file_name(1));
+  other.resize(good.size());
+  spit(file, other);
+  EXPECT_TRUE(contains(verify_error(), "rank-00002.safetensors"));
   spit(file, good);
   EXPECT_EQ(open_error(), "no error");
 }
@@ -236,26 +249,27 @@ TEST_F(Damaged, EveryFlippedByteIsFound) {
 }
 
 TEST_F(Damaged, ReadingAndStreamingCheckWhatTheyTouch) {
-  const std::vector<StoredPiece> pieces = read_rank_file(step_, read_manifest(step_).files[0]);
-  const StoredPiece& piece = pieces.front();
+  const auto checkpoint = StoredCheckpoint::open(step_);
+  const StoredPiece piece = pieces_of_file(*checkpoint, 0).front();
+  const std::string key = checkpoint->name(piece);
   const fs::path file = step_ / rank_file_name(0);
   std::string text = slurp(file);
-  text[static_cast<size_t>(piece.file_offset + piece.bytes()) - 1] ^= 1;
+  text[static_cast<size_t>(piece.offset + piece.bytes()) - 1] ^= 1;
   spit(file, text);
-  const std::string tensor = piece.key.substr(0, piece.key.rfind('/'));
-  const std::string state = piece.key.substr(piece.key.rfind('/') + 1);
+  const std::string tensor = key.substr(0, key.rfind('/'));
+  const std::string state = key.substr(key.rfind('/') + 1);
 
   CheckpointReader reader(step_);
   const auto part = [&](int64_t begin, int64_t end) {
     std::vector<float> values(static_cast<size_t>(end - begin));
-    BoxSlice slice = piece.slice;
+    BoxSlice slice = checkpoint->index().slice(piece);
     slice.begin = begin;
     slice.end = end;
     reader.read({tensor, state, slice, Dtype::kF32, reinterpret_cast<std::byte*>(values.data())});
   };
   // Its first element only; the damage is in its last.
-  const std::string message = user_error([&] { part(piece.slice.begin, piece.slice.begin + 1); });
-  EXPECT_TRUE(contains(message, "rank-00000.safetensors: piece '" + piece.key + "'"));
+  const std::string message = user_error([&] { part(piece.begin, piece.begin + 1); });
+  EXPECT_TRUE(contains(message, "rank-00000.safetensors: piece '" + key + "'"));
   EXPECT_TRUE(contains(message, "checksum"));
   CheckpointReader streaming(step_);
   EXPECT_TRUE(
@@ -264,49 +278,133 @@ TEST_F(Damaged, ReadingAndStreamingCheckWhatTheyTouch) {
 }
 
 TEST_F(Damaged, OverlapsAndHolesBetweenFilesAreErrors) {
-  const auto find = [](std::vector<StoredPiece>& pieces, const char* key) -> StoredPiece& {
-    for (StoredPiece& piece : pieces)
+  const auto find = [](std::vector<Row>& rows, const char* key, int file) -> Row& {
+    for (Row& row : rows)
+      if (row.key == key && row.piece.file == file) return row;
+    throw Error("no such piece");
+  };
+  const auto error_after = [&](int shards, const std::function<void(std::vector<Row>&)>& edit) {
+    fs::remove_all(step_);
+    save_on_mesh(dir_, 1, shards, 2, kAllStates);
+    rewrite(edit);
+    return open_error();
+  };
+  std::string error =
+      error_after(2, [&](auto& rows) { find(rows, "embed/param", 0).piece.end -= 1; });
+  EXPECT_TRUE(contains(error, "tensor 'embed', state 'param': elements"));
+  EXPECT_TRUE(contains(error, "in no file"));
+  error = error_after(2, [&](auto& rows) { find(rows, "o.weight/exp_avg", 2).piece.begin -= 1; });
+  EXPECT_TRUE(contains(error, "tensor 'o.weight', state 'exp_avg': elements"));
+  EXPECT_TRUE(contains(error, "are both in rank-00000.safetensors and in rank-00002.safetensors"));
+  error = error_after(1, [&](auto& rows) { find(rows, "o.weight/param", 1).box.offset[1] -= 1; });
+  EXPECT_TRUE(contains(error, "overlap"));
+  error = error_after(1, [&](auto& rows) { find(rows, "o.weight/param", 1).box.offset[1] += 1; });
+  EXPECT_TRUE(contains(error, "does not lie in the tensor's shape [10, 6]"));
+  error = error_after(1, [&](auto& rows) {
+    std::erase_if(
+        rows, [](const Row& row) { return row.key == "q.weight/param" && row.piece.file == 1; });
+  });
+  EXPECT_TRUE(contains(error, "the files hold 30 of its 60 elements"));
+  error = error_after(
+      1, [&](auto& rows) { find(rows, "q.weight/param", 1).piece.dtype = Dtype::kBF16; });
+  EXPECT_TRUE(contains(error, "stored as F32 in rank-00000.safetensors and as BF16"));
+  error = error_after(1, [&](auto& rows) { rows.push_back(find(rows, "scalar/param", 1)); });
+  EXPECT_TRUE(contains(error, "tensor 'scalar', state 'param'"));
+}
+
+// The index of an old checkpoint is made of the files' headers.
+TEST_F(Readers, OldVersionsAreReadOnAnyMesh) {
+  for (const int version : {1, 2}) {
+    const fs::path step = save_on_mesh(dir_, version, 2, 3, kAllStates);
+    make_old(step, version);
+    CheckpointReader reader(step);
+    EXPECT_FALSE(reader.manifest().index);
+    for (int to_shards = 1; to_shards <= 4; ++to_shards)
+      for (int rank = 0; rank < to_shards * 2; ++rank)
+        expect_rank_reads(reader, rank / 2, to_shards, rank % 2, 2, kAllStates);
+    CheckpointReader(step).verify();
+    const fs::path file = step / rank_file_name(3);
+    const std::string good = slurp(file);
+    for (size_t at = 0; at < good.size(); at += 11) {
+      std::string bad = good;
+      bad[at] = static_cast<char>(bad[at] ^ 0x20);
+      spit(file, bad);
+      const std::string message = user_error([&] { CheckpointReader(step).verify(); });
+      EXPECT_TRUE(contains(message, "rank-00003.safetensors")) << at;
+    }
+  }
+}
+
+// Pieces of more than the buffer, which have one checksum each.
+TEST_F(Readers, LongPiecesOfOldVersionsAreCheckedToTheirEnd) {
+  constexpr int64_t kNumel = 3'000'000;  // 12 MB
+  std::vector<float> values(kNumel);
+  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i % 1000003);
+  const auto self = make_self_communicator();
+  Manifest manifest = test_manifest(1, {kStateParam});
+  manifest.tensors = {{"big", {kNumel}}};
+  const BoxSlice whole{whole_box({kNumel}), 0, kNumel};
+  const fs::path step = CheckpointManager(dir_, 0, *self, nullptr)
+                            .save(manifest, {{"big", kStateParam, whole, Dtype::kF32,
+                                              reinterpret_cast<std::byte*>(values.data())}});
+  make_old(step, 2);
+  std::vector<float> part(5);
+  const Piece piece{"big",
+                    kStateParam,
+                    {whole.box, 2'000'000, 2'000'005},
+                    Dtype::kF32,
+                    reinterpret_cast<std::byte*>(part.data())};
+  CheckpointReader reader(step);
+  reader.read(piece);
+  EXPECT_EQ(part, std::vector<float>(values.begin() + 2'000'000, values.begin() + 2'000'005));
+  EXPECT_EQ(reader.blocks().bytes_read(), kNumel * 4);
+  reader.read(piece);  // the second time it is known to be sound
+  EXPECT_EQ(reader.blocks().bytes_read(), kNumel * 4 + 20);
+  int64_t next = 0;
+  reader.stream("big", kStateParam, Dtype::kF32, [&](const std::byte* data, int64_t bytes) {
+    EXPECT_EQ(std::memcmp(data, values.data() + next, static_cast<size_t>(bytes)), 0);
+    next += bytes / 4;
+  });
+  EXPECT_EQ(next, kNumel);
+  std::string text = slurp(step / rank_file_name(0));
+  text.back() ^= 1;
+  spit(step / rank_file_name(0), text);
+  CheckpointReader damaged(step);
+  EXPECT_TRUE(contains(user_error([&] { damaged.read(piece); }), "the file's header says"));
+}
+
+TEST_F(Damaged, HeadersOfOldVersionsAreChecked) {
+  const auto error_after = [&](const std::function<void(int, std::vector<OldPiece>&)>& edit) {
+    fs::remove_all(step_);
+    save_on_mesh(dir_, 1, 1, 2, kAllStates);
+    make_old(step_, 2, edit);
+    return open_error();
+  };
+  const auto find = [](std::vector<OldPiece>& pieces, const char* key) -> OldPiece& {
+    for (OldPiece& piece : pieces)
       if (piece.key == key) return piece;
     throw Error("no such piece");
   };
-  rewrite(0, [&](auto& pieces) { find(pieces, "embed/param").slice.end -= 1; });
-  EXPECT_TRUE(contains(open_error(), "tensor 'embed', state 'param': elements"));
-  EXPECT_TRUE(contains(open_error(), "in no file"));
-
-  save_on_mesh(dir_, 2, 2, 2, kAllStates);
-  step_ = dir_ / step_dir_name(2);
-  rewrite(2, [&](auto& pieces) { find(pieces, "o.weight/exp_avg").slice.begin -= 1; });
-  EXPECT_TRUE(contains(open_error(), "tensor 'o.weight', state 'exp_avg': elements"));
-  EXPECT_TRUE(contains(open_error(),
-                       "are both in rank-00000.safetensors and in "
-                       "rank-00002.safetensors"));
-
-  save_on_mesh(dir_, 3, 1, 2, kAllStates);
-  step_ = dir_ / step_dir_name(3);
-  rewrite(1, [&](auto& pieces) { find(pieces, "o.weight/param").slice.box.offset[1] -= 1; });
-  EXPECT_TRUE(contains(open_error(), "overlap"));
-
-  save_on_mesh(dir_, 4, 1, 2, kAllStates);
-  step_ = dir_ / step_dir_name(4);
-  rewrite(1, [&](auto& pieces) { find(pieces, "o.weight/param").slice.box.offset[1] += 1; });
-  EXPECT_TRUE(contains(open_error(), "does not lie in the tensor's shape [10, 6]"));
-
-  save_on_mesh(dir_, 5, 1, 2, kAllStates);
-  step_ = dir_ / step_dir_name(5);
-  rewrite(1, [&](auto& pieces) {
-    std::erase_if(pieces, [](const StoredPiece& piece) { return piece.key == "q.weight/param"; });
-  });
-  EXPECT_TRUE(contains(open_error(), "the files hold 30 of its 60 elements"));
-
-  save_on_mesh(dir_, 6, 1, 2, kAllStates);
-  step_ = dir_ / step_dir_name(6);
-  rewrite(1, [&](auto& pieces) { find(pieces, "q.weight/param").key = "stranger/param"; });
-  EXPECT_TRUE(contains(open_error(), "piece 'stranger/param' belongs to no tensor"));
-
-  save_on_mesh(dir_, 7, 1, 2, kAllStates);
-  step_ = dir_ / step_dir_name(7);
-  rewrite(1, [&](auto& pieces) { find(pieces, "q.weight/param").dtype = Dtype::kBF16; });
-  EXPECT_TRUE(contains(open_error(), "stored as F32 in rank-00000.safetensors and as BF16"));
+  EXPECT_EQ(error_after([](int, auto&) {}), "no error");
+  EXPECT_TRUE(contains(error_after([&](int file, auto& pieces) {
+                         if (file == 1) find(pieces, "q.weight/param").key = "stranger/param";
+                       }),
+                       "piece 'stranger/param' belongs to no tensor"));
+  EXPECT_TRUE(contains(error_after([&](int file, auto& pieces) {
+                         if (file == 1) find(pieces, "q.weight/param").slice.box.shape = {30};
+                       }),
+                       "the box has an offset of 2 dims and a shape of 1"));
+  EXPECT_TRUE(contains(error_after([&](int file, auto& pieces) {
+                         if (file == 1) find(pieces, "o.weight/param").slice.box.offset[1] -= 1;
+                       }),
+                       "overlap"));
+  EXPECT_TRUE(contains(error_after([&](int file, auto& pieces) {
+                         if (file == 1)
+                           std::erase_if(pieces, [](const OldPiece& piece) {
+                             return piece.key == "q.weight/param";
+                           });
+                       }),
+                       "the files hold 30 of its 60 elements"));
 }
 
 // A manifest that lists fewer files than there are pieces for.
@@ -314,7 +412,7 @@ TEST_F(Damaged, AManifestWithoutOneOfTheFilesIsIncomplete) {
   Manifest manifest = read_manifest(step_);
   manifest.files.pop_back();
   write_manifest(step_, manifest);
-  EXPECT_TRUE(contains(open_error(), "in no file"));
+  EXPECT_TRUE(contains(open_error(), "file is 3; the rule is a number from 0 to below 3"));
 }
 
 }  // namespace

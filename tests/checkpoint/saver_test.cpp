@@ -257,7 +257,7 @@ TEST_F(StagingFolder, AKillLeavesTheOlderCheckpointAndNoFileForEver) {
     CheckpointManager manager(dir, 0, *self, nullptr);
     manager.use_staging_dir(local);
     EXPECT_TRUE(fs::is_empty(local));
-    EXPECT_EQ(manager.find_latest()->filename(), "step-00000001");
+    EXPECT_EQ(manager.find_latest()->dir().filename(), "step-00000001");
   }
 }
 
@@ -269,7 +269,7 @@ TEST_F(StagingFolder, MustBeWritable) {
           CheckpointManager(dir_ / "steps", 0, world, nullptr).use_staging_dir(dir_ / "file");
         });
       }),
-      "a file is in its place"));
+      "cannot make the folder"));
 }
 
 }  // namespace

@@ -117,6 +117,14 @@ TEST(Check, RefusesCombinations) {
        {"training.stop_after: 101; must be at most training.steps 100"}},
       {{"checkpoint.resume=a/step", "checkpoint.init_from=b/step"},
        {"checkpoint.init_from: b/step", "checkpoint.resume a/step", "remove one"}},
+      {{"checkpoint.keep=0", "checkpoint.keep_best=2", "eval.every=1", "data.valid=[v]"},
+       {"checkpoint.keep: 0; it keeps all", "keep_every 0 and keep_best 2", "set keep to 1"}},
+      {{"checkpoint.keep_every=250", "checkpoint.every=100"},
+       {"checkpoint.keep_every: 250; must be a multiple of checkpoint.every 100", "such as 300"}},
+      {{"checkpoint.keep_every=100"},
+       {"checkpoint.keep_every: 100", "checkpoint.every 0", "set checkpoint.every"}},
+      {{"checkpoint.keep_best=2"},
+       {"checkpoint.keep_best: 2; it goes by the validation loss, and eval.every is 0"}},
   };
   for (const BadConfig& bad : cases) {
     const Config config = minimal(bad.set);
@@ -167,6 +175,8 @@ TEST(Check, AcceptsTheEdges) {
       {"checkpoint.init_from=b/step"},
       {"checkpoint.resume=none", "checkpoint.init_from=b/step"},
       {"eval.every=1", "data.valid=[v]"},
+      {"checkpoint.keep_every=500", "checkpoint.every=250"},
+      {"checkpoint.keep_best=3", "eval.every=7", "data.valid=[v]", "checkpoint.keep=1"},
   };
   for (const auto& set : cases) {
     SCOPED_TRACE(set[0]);

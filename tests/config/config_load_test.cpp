@@ -226,6 +226,8 @@ TEST(Load, EveryKeyGoesToItsOwnMember) {
       {"eval.batches", 3},
       {"checkpoint.every", 30},
       {"checkpoint.keep", 0},
+      {"checkpoint.keep_every", 60},
+      {"checkpoint.keep_best", 2},
       {"checkpoint.resume", "none"},
       {"checkpoint.init_from", "some/step"},
       {"checkpoint.allow_change", {"optimizer.lr"}},

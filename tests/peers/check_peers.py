@@ -4,8 +4,9 @@ For a model with as many kv heads as heads, one with fewer and one with tied emb
 Hugging Face model, train 20 steps at tp 2 x dp 2, train the same model in plain PyTorch, and compare every
 loss, gradient norm and weight, and the logits of the exported folder. Import followed by export must keep
 every bit. A ViT's export with its image processor must give the run's own validation loss. Folders in other forms
-than transformers' own saves, and headers of safetensors files, are read as transformers reads them (imports.py). Prints
-what it measured; exits with 1 if anything is off.
+than transformers' own saves, and headers of safetensors files, are read as transformers reads them (imports.py).
+Checkpoints of several meshes are read by Python (checkpoints.py). Prints what it measured; exits with 1 if anything is
+off.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 from transformers import AutoImageProcessor, LlamaForCausalLM, ViTForImageClassification
 
+import checkpoints
 import imports
 import reference
 import tessera
@@ -212,6 +214,12 @@ def main() -> int:
             except (RuntimeError, OSError, KeyError, ValueError) as error:
                 checks.true(f"{name}: runs to its end: {error!r}".replace("\\n", "\n"), False)
         imports.check_headers(checks, Path(temporary) / "headers")
+    with tempfile.TemporaryDirectory(prefix="tessera-peers-") as temporary:
+        print("checkpoints: read by Python", flush=True)
+        try:
+            checkpoints.check_checkpoints(checks, Path(temporary))
+        except (RuntimeError, OSError, KeyError, ValueError) as error:
+            checks.true(f"runs to its end: {error!r}".replace("\\n", "\n"), False)
     print(f"peers: {checks.passed} passed, {checks.failed} failed "
           f"(torch {torch.__version__})", flush=True)
     return 1 if checks.failed or not checks.passed else 0

@@ -67,6 +67,42 @@ TEST_F(FileFaults, StoppingAllRanksForLongerThanTheLimitEndsNothing) {
   }
 }
 
+// ---- Who reads what at a start ---------------------------------------------------------------
+
+TEST_F(FileFaults, OneRankReadsWhatACheckpointSaysAndEachItsOwnData) {
+  write("parallel: {dp_shard: 2}\n");
+  ASSERT_EQ(train("", 2, "--set training.stop_after=2").exit_code, 0);
+  // A read that one of these rules forbids would end the run.
+  const Result result = train(
+      "open */step-00000002/manifest.json EIO from=2; open */pieces.safetensors EIO rank=1; "
+      "open */step-00000002/pieces.safetensors EIO from=2; "
+      "open */step-00000002/rank-00001.safetensors EIO rank=0; "
+      "open */step-00000002/rank-00000.safetensors EIO rank=1; "
+      "open */step-00000002/rank-*.safetensors EIO from=2",
+      2, "--set checkpoint.keep=0");
+  EXPECT_CODE(result, 0);
+  EXPECT_HAS(result, "resuming from");
+  EXPECT_TRUE(has("step-00000003"));
+}
+
+// The first look at a file does not find it, as on a network file system.
+TEST_F(FileFaults, AFileThatAppearsLateIsWaitedFor) {
+  write("parallel: {dp_shard: 2}\n");
+  ASSERT_EQ(train("", 2, "--set training.stop_after=2").exit_code, 0);
+  for (const char* late : {"stat */step-00000002/rank-00001.safetensors ENOENT nth=1 rank=1",
+                           "stat */step-00000002/rank-00001.safetensors ENOENT nth=1 rank=0",
+                           "stat */step-00000002/pieces.safetensors ENOENT nth=1 rank=0",
+                           "stat */step-00000002/manifest.json ENOENT nth=1 rank=1"}) {
+    SCOPED_TRACE(late);
+    fs::remove_all(folder_ / "run/checkpoints/step-00000003");
+    const Result result = train(late, 2, "--set checkpoint.keep=0");
+    EXPECT_CODE(result, 0);
+    EXPECT_HAS(result, "resuming from");
+    EXPECT_EQ(count(result.text, "broken"), 0) << result.text;
+    EXPECT_TRUE(has("step-00000003"));
+  }
+}
+
 // ---- What cannot be removed ------------------------------------------------------------------
 
 TEST_F(FileFaults, AnOldCheckpointThatCannotBeRemovedIsAWarningEachTime) {

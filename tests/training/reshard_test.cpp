@@ -1,7 +1,9 @@
 // A checkpoint of any layout is loaded and saved again by any other, bit for bit: kv heads that
 // several ranks hold, a vocabulary in uneven parts, tied embeddings, both moments, halves.
+#include "checkpoint/store/reader.h"
 #include "models/llama/llama.h"
 #include "parallel/executor/bucket_set.h"
+#include "training/engine/load_states.h"
 #include "training/engine/train_state.h"
 #include "training/tiny_run.h"
 
@@ -20,7 +22,7 @@ void load_and_save(const Config& config, MeshShape shape, const ShardingPolicy& 
     const auto buckets = set.pointers();
     const std::vector<std::string> names = {kStateParam, kStateExpAvg, kStateExpAvgSq};
     CheckpointReader reader(from);
-    load_states(buckets, names, reader);
+    load_states(buckets, mesh, names, reader);
     CheckpointManager manager(std::filesystem::path(config.run.dir) / "checkpoints", 0,
                               mesh.world(), [](const std::string&) {});
     Manifest manifest = reader.manifest();

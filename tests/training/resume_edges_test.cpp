@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/files/files.h"
 #include "checkpoint/format/rank_file.h"
+#include "checkpoint/store/reader.h"
 #include "support/error_of.h"
 #include "training/tiny_run.h"
 

@@ -1,23 +1,17 @@
 #pragma once
 
-#include <cstdint>
 #include <string>
-#include <vector>
 
-#include "base/box.h"
+#include "checkpoint/format/manifest.h"
+#include "checkpoint/format/piece_index.h"
 
 namespace tessera {
 
-// A stored slice of a tensor and the file that holds it.
-struct OwnedSlice {
-  const BoxSlice* slice;
-  const std::string* file;
-};
-
-// DamagedError unless every element of a tensor of `shape` lies in exactly one of the slices: the
-// intervals of each box tile it, and the boxes tile the tensor. `what` names the tensor in
-// messages.
-void check_coverage(const std::string& what, const std::vector<int64_t>& shape,
-                    std::vector<OwnedSlice> slices);
+// DamagedError unless every element of every state of every tensor lies in exactly one piece: the
+// intervals of each box tile it, and the boxes tile the tensor. Also unless all pieces of a state
+// of a tensor have one dtype. `checkpoint` names it in messages. The cost is linear in the number
+// of pieces.
+void check_coverage(const std::string& checkpoint, const Manifest& manifest,
+                    const PieceIndex& index);
 
 }  // namespace tessera

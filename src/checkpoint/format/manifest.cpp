@@ -137,6 +137,22 @@ std::vector<ManifestFile> read_files(const json& rows, const std::string& file) 
   return files;
 }
 
+ManifestIndex read_index(const json& row, const std::vector<ManifestFile>& files,
+                         const std::string& file) {
+  if (!row.is_object()) fail_damaged("checkpoint", "{}: index is not an object", file);
+  ManifestIndex index;
+  const Field name(row, file, "index.", "name");
+  index.name = name.text();
+  if (!is_plain_name(index.name)) name.refuse("a plain file name inside the folder");
+  for (const ManifestFile& other : files)
+    if (other.name == index.name) name.refuse("a name that none of the files has");
+  index.size = Field(row, file, "index.", "size").whole_number();
+  const Field digest(row, file, "index.", "xxh3");
+  index.xxh3 = digest.text();
+  if (!is_xxh3_hex(index.xxh3)) digest.refuse("16 hex digits");
+  return index;
+}
+
 // The field `data`, which manifests of older programs lack.
 json read_data(const json& root, const std::string& file) {
   if (!root.contains("data")) return nullptr;
@@ -164,6 +180,11 @@ json to_json(const Manifest& manifest) {
             {"run", manifest.run},
             {"tensors", json::array()},
             {"files", json::array()}};
+  if (!manifest.index)
+    fail("checkpoint", "the manifest of step {} names no index of pieces", manifest.step);
+  root["index"] = {{"name", manifest.index->name},
+                   {"size", manifest.index->size},
+                   {"xxh3", manifest.index->xxh3}};
   for (const TensorInfo& tensor : manifest.tensors) {
     root["tensors"].push_back({{"name", tensor.name}, {"shape", tensor.shape}});
     if (!tensor.states.empty()) root["tensors"].back()["states"] = tensor.states;
@@ -186,7 +207,7 @@ std::string digest_of(json root) {
 std::string layout(const json& root) {
   std::string text = "{\n";
   for (const char* key : {"format", "version", "writer", "step", "samples", "tokens", "seed",
-                          "mesh", "states", "model", "config", "data", "training", "run"})
+                          "mesh", "states", "model", "config", "data", "training", "run", "index"})
     text += fmt::format("  \"{}\": {},\n", key, root[key].dump());
   for (const char* key : {"tensors", "files"}) {
     text += fmt::format("  \"{}\": [", key);
@@ -202,10 +223,16 @@ std::string layout(const json& root) {
 
 }  // namespace
 
+std::string read_manifest_text(const std::filesystem::path& step_dir) {
+  return read_small_file(step_dir / "manifest.json", kMaxManifestBytes);
+}
+
 Manifest read_manifest(const std::filesystem::path& step_dir) {
-  const std::filesystem::path path = step_dir / "manifest.json";
-  const std::string file = path.string();
-  const json root = parse_json(read_small_file(path, kMaxManifestBytes), file);
+  return parse_manifest(read_manifest_text(step_dir), (step_dir / "manifest.json").string());
+}
+
+Manifest parse_manifest(const std::string& text, const std::string& file) {
+  const json root = parse_json(text, file);
   if (!root.is_object()) fail_damaged("checkpoint", "{}: is not an object", file);
   const auto field = [&](const char* name) { return Field(root, file, "", name); };
 
@@ -233,6 +260,8 @@ Manifest read_manifest(const std::filesystem::path& step_dir) {
   manifest.mesh = field("mesh").any();
   manifest.writer = field("writer").text();
   manifest.files = read_files(field("files").array(), file);
+  if (field("version").whole_number() >= 3)
+    manifest.index = read_index(field("index").any(), manifest.files, file);
   if (const std::string digest = digest_of(root); field("xxh3").any() != digest)
     fail_damaged(
         "checkpoint",

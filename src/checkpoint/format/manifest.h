@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -9,8 +10,10 @@
 
 namespace tessera {
 
-// Version 2: a tensor may lack states, and `training` is there. Version 1 is read as well.
-inline constexpr int kCheckpointFormatVersion = 2;
+// Version 3: pieces and their digests are in an index of their own. Versions 1 (no `training`, each
+// tensor has all states) and 2 are read as well: there each file's header says where its pieces
+// belong.
+inline constexpr int kCheckpointFormatVersion = 3;
 
 struct ManifestFile {
   std::string name;         // a plain name inside the folder, nothing else
@@ -18,8 +21,14 @@ struct ManifestFile {
   std::string header_xxh3;  // XXH3-64 of the first 8 + header bytes, 16 hex digits
 };
 
-// manifest.json: small at any scale. Which pieces exist is in the headers of the files that it
-// names.
+// The file that says which pieces are in which file (piece_index.h).
+struct ManifestIndex {
+  std::string name;  // a plain name inside the folder
+  int64_t size = 0;  // bytes
+  std::string xxh3;  // XXH3-64 of all of them, 16 hex digits
+};
+
+// manifest.json: small at any scale. Which pieces exist is in the index that it names.
 struct Manifest {
   int64_t step = 0;
   int64_t samples = 0;  // global sample counter: samples consumed so far
@@ -36,6 +45,7 @@ struct Manifest {
   nlohmann::json mesh;  // informative only: {"dp_replicate": 1, "dp_shard": 2, "tp": 2}
   std::string writer;   // "tessera 0.1.0"
   std::vector<ManifestFile> files;
+  std::optional<ManifestIndex> index;  // nullopt in versions 1 and 2
   // The digest of all the above, wherever the folder lies: the checkpoint's identity. Filled by
   // read_manifest().
   std::string id;
@@ -50,8 +60,12 @@ struct Manifest {
 // malformed and for file names that are not plain names; UserError for a format version that this
 // program does not know, and if there is no such file.
 Manifest read_manifest(const std::filesystem::path& step_dir);
+// The same in two steps, for a text that has travelled. `file` names it in messages.
+std::string read_manifest_text(const std::filesystem::path& step_dir);
+Manifest parse_manifest(const std::string& text, const std::string& file);
 
-// Writes manifest.json (temporary name, fsync, rename), with a digest of its contents in it.
+// Writes manifest.json (temporary name, fsync, rename), with a digest of its contents in it. Its
+// version is kCheckpointFormatVersion, so `manifest` has an index.
 void write_manifest(const std::filesystem::path& step_dir, const Manifest& manifest);
 
 // UserError that lists which tensors of the model the checkpoint lacks, has besides, or has in

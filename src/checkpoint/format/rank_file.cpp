@@ -1,108 +1,27 @@
 #include "checkpoint/format/rank_file.h"
 
-#include <fmt/ranges.h>
-
 #include <algorithm>
-#include <set>
+#include <charconv>
 
 #include "base/error.h"
-#include "base/text/json_text.h"
-#include "safetensors/format.h"
-#include "safetensors/reader.h"
+#include "base/files/files.h"
+#include "checkpoint/format/table_numbers.h"
 
 namespace tessera {
 namespace {
 
-using nlohmann::json;
-
-std::map<std::string, std::string> metadata_of(const std::vector<StoredPiece>& pieces) {
-  std::map<std::string, std::string> metadata{{"format", kRankFileFormat}};
-  for (const StoredPiece& piece : pieces) {
-    nlohmann::ordered_json place;
-    place["offset"] = piece.slice.box.offset;
-    place["shape"] = piece.slice.box.shape;
-    place["interval"] = {piece.slice.begin, piece.slice.end};
-    place["xxh3"] = piece.xxh3;
-    metadata[piece.key] = place.dump();
-  }
-  return metadata;
-}
-
-std::vector<int64_t> read_numbers(const json& place, const char* field, const std::string& what) {
-  const auto found = place.find(field);
-  if (found == place.end() || !found->is_array() || found->size() > 64)
-    fail_damaged("checkpoint", "{}: '{}' is missing or not an array of at most 64 numbers", what,
-                 field);
-  std::vector<int64_t> numbers;
-  for (const json& number : *found) {
-    if (!number.is_number_unsigned() || number.get<uint64_t>() > uint64_t{1} << 62)
-      fail_damaged("checkpoint", "{}: '{}' holds {}, the rule is whole numbers from 0 to 2^62",
-                   what, field, number.dump());
-    numbers.push_back(number.get<int64_t>());
-  }
-  return numbers;
-}
-
-// Where the piece belongs, from its metadata; the slice is sound in itself when this returns.
-void read_place(const std::string& text, const std::string& what, StoredPiece& piece) {
-  if (text.size() > 16384) fail_damaged("checkpoint", "{}: the metadata is too long", what);
-  const json place = parse_json(text, what);
-  if (!place.is_object()) fail_damaged("checkpoint", "{}: the metadata is not an object", what);
-  Box& box = piece.slice.box;
-  box.offset = read_numbers(place, "offset", what);
-  box.shape = read_numbers(place, "shape", what);
-  const std::vector<int64_t> interval = read_numbers(place, "interval", what);
-  if (box.offset.size() != box.shape.size())
-    fail_damaged("checkpoint", "{}: the box has an offset of {} dims and a shape of {}", what,
-                 box.offset.size(), box.shape.size());
-  const int64_t numel = checked_numel(box.shape, Dtype::kF64);
-  if (numel < 0)
-    fail_damaged("checkpoint", "{}: the box of shape [{}] is too large", what,
-                 fmt::join(box.shape, ", "));
-  if (interval.size() != 2 || interval[0] > interval[1] || interval[1] > numel)
-    fail_damaged("checkpoint", "{}: the interval [{}] does not lie in a box of {} elements", what,
-                 fmt::join(interval, ", "), numel);
-  piece.slice.begin = interval[0];
-  piece.slice.end = interval[1];
-  const auto digest = place.find("xxh3");
-  if (digest == place.end() || !digest->is_string() || !is_xxh3_hex(digest->get<std::string>()))
-    fail_damaged("checkpoint", "{}: 'xxh3' is missing or not 16 hex digits", what);
-  piece.xxh3 = digest->get<std::string>();
-}
-
-std::vector<StoredPiece> read_pieces(const File& file, const ManifestFile& listed) {
-  const std::string path = file.path().string();
-  if (file.size() != listed.size)
-    fail_damaged("checkpoint", "{} has {} bytes, the manifest says {}; it is truncated or replaced",
-                 path, file.size(), listed.size);
-  const SafetensorsHeader header = read_safetensors_header(file);
-  if (header.xxh3 != listed.header_xxh3)
-    fail_damaged("checkpoint",
-                 "{}: the header's checksum is {}, the manifest says {}; it is damaged", path,
-                 header.xxh3, listed.header_xxh3);
-  const auto format = header.metadata.find("format");
-  if (format == header.metadata.end() || format->second != kRankFileFormat)
-    fail_user("checkpoint", "{}: the format is '{}', this version reads '{}'", path,
-              format == header.metadata.end() ? "" : format->second, kRankFileFormat);
-
-  std::vector<StoredPiece> pieces;
-  pieces.reserve(header.entries.size());
-  for (const TensorEntry& entry : header.entries) {
-    const std::string what = fmt::format("{}: piece '{}'", path, entry.name);
-    const auto place = header.metadata.find(entry.name);
-    if (place == header.metadata.end())
-      fail_damaged("checkpoint", "{}: __metadata__ does not say where it belongs", what);
-    StoredPiece piece;
-    piece.key = entry.name;
-    piece.dtype = entry.dtype;
-    piece.file_offset = header.data_begin + entry.begin;
-    read_place(place->second, what, piece);
-    if (entry.shape.size() != 1 || entry.shape[0] != piece.slice.numel())
-      fail_damaged("checkpoint", "{}: the shape is [{}], the interval holds {} elements", what,
-                   fmt::join(entry.shape, ", "), piece.slice.numel());
-    pieces.push_back(std::move(piece));
-  }
-  return pieces;
+StoredPiece number(const FilePiece& piece, const TableNumbers& numbers) {
+  const auto tensor = numbers.tensor(piece.tensor), state = numbers.state(piece.state);
+  if (!tensor || !state)
+    fail("checkpoint", "piece '{}' belongs to no tensor and state of the manifest",
+         piece_key(piece.tensor, piece.state));
+  StoredPiece stored;
+  stored.tensor = *tensor;
+  stored.state = *state;
+  stored.dtype = piece.dtype;
+  stored.begin = piece.slice.begin;
+  stored.end = piece.slice.end;
+  return stored;
 }
 
 }  // namespace
@@ -115,72 +34,84 @@ std::string piece_key(const std::string& tensor, const std::string& state) {
   return fmt::format("{}/{}", tensor, state);
 }
 
-RankFileWriter::RankFileWriter(const std::filesystem::path& path, std::vector<StoredPiece> pieces)
-    : name_(path.filename().string()), pieces_(std::move(pieces)) {
+// The entry in a line, then the bytes of the index.
+std::string WrittenFile::to_text() const {
+  return fmt::format("{} {} {}\n", file.name, file.size, file.header_xxh3) + pieces.to_bytes();
+}
+
+RankFileWriter::RankFileWriter(const std::filesystem::path& path, const Manifest& manifest,
+                               const std::vector<FilePiece>& pieces)
+    : name_(path.filename().string()) {
+  const TableNumbers numbers(manifest);
   std::vector<TensorSpec> specs;
-  for (StoredPiece& piece : pieces_) {
-    piece.xxh3 = std::string(16, '0');  // keeps the place of the digest
-    specs.push_back({piece.key, piece.dtype, {piece.slice.numel()}});
+  for (const FilePiece& piece : pieces) {
+    pieces_.push_back(number(piece, numbers));
+    boxes_.push_back(piece.slice.box);
+    specs.push_back({piece_key(piece.tensor, piece.state), piece.dtype, {piece.slice.numel()}});
   }
-  writer_ = std::make_unique<SafetensorsWriter>(path, specs, metadata_of(pieces_));
+  digests_.resize(pieces_.size());
+  writer_ = std::make_unique<SafetensorsWriter>(
+      path, specs, std::map<std::string, std::string>{{"format", kRankFileFormat}});
+  int64_t offset = writer_->data_begin();
+  for (StoredPiece& piece : pieces_) {
+    piece.offset = offset;
+    offset += piece.bytes();
+  }
 }
 
 void RankFileWriter::append(const void* data, int64_t bytes) {
   writer_->append(data, bytes);
   for (const auto* from = static_cast<const std::byte*>(data); bytes > 0;) {
-    StoredPiece& piece = pieces_.at(current_);
-    const int64_t part = std::min(bytes, piece.bytes() - received_);
+    while (pieces_.at(current_).bytes() == 0) ++current_;
+    const StoredPiece& piece = pieces_[current_];
+    const int64_t part =
+        std::min({bytes, piece.bytes() - received_, kBlockBytes - received_ % kBlockBytes});
     hash_.update(from, static_cast<size_t>(part));
     from += part;
     bytes -= part;
     received_ += part;
-    if (received_ == piece.bytes()) {
-      piece.xxh3 = hash_.hex();
-      hash_ = Xxh3();
-      received_ = 0;
-      ++current_;
-    }
+    if (received_ % kBlockBytes == 0 || received_ == piece.bytes()) end_block();
   }
 }
 
-ManifestFile RankFileWriter::finish() {
-  for (StoredPiece& piece : pieces_)
-    if (piece.bytes() == 0) piece.xxh3 = xxh3_hex(nullptr, 0);
-  writer_->replace_metadata(metadata_of(pieces_));
+void RankFileWriter::end_block() {
+  digests_[current_].push_back(hash_.digest());
+  hash_ = Xxh3();
+  if (received_ < pieces_[current_].bytes()) return;
+  received_ = 0;
+  ++current_;
+}
+
+WrittenFile RankFileWriter::finish() {
   writer_->finish();
-  return {name_, writer_->file_size(), writer_->header_xxh3()};
+  PieceIndexBuilder index;
+  for (size_t i = 0; i < pieces_.size(); ++i) index.add(boxes_[i], pieces_[i], digests_[i]);
+  return {{name_, writer_->file_size(), writer_->header_xxh3()}, index.finish()};
 }
 
-std::vector<StoredPiece> read_rank_file(const std::filesystem::path& step_dir,
-                                        const ManifestFile& listed) {
-  return read_pieces(File::open(step_dir / listed.name), listed);
-}
-
-void verify_rank_file(const std::filesystem::path& step_dir, const ManifestFile& listed,
-                      const std::function<void()>& each_part) {
-  const File file = File::open(step_dir / listed.name);
-  std::vector<std::byte> buffer(size_t{4} << 20);
-  for (const StoredPiece& piece : read_pieces(file, listed)) {
-    Xxh3 hash;
-    for (int64_t done = 0; done < piece.bytes();) {
-      each_part();
-      const int64_t part = std::min<int64_t>(piece.bytes() - done, std::ssize(buffer));
-      file.read_at(buffer.data(), part, piece.file_offset + done);
-      hash.update(buffer.data(), static_cast<size_t>(part));
-      done += part;
-    }
-    if (const std::string found = hash.hex(); found != piece.xxh3)
-      fail_checksum(file.path(), piece, found);
+void write_piece_index(const std::filesystem::path& folder, const std::vector<std::string>& written,
+                       Manifest& manifest) {
+  PieceIndexBuilder builder;
+  manifest.files.clear();
+  Manifest alone;  // with one of the files at a time
+  alone.states = manifest.states;
+  alone.tensors = manifest.tensors;
+  for (const std::string& text : written) {
+    const size_t line = text.find('\n');
+    const size_t first = text.find(' '), second = text.find(' ', first + 1);
+    ManifestFile file{text.substr(0, first), 0, text.substr(second + 1, line - second - 1)};
+    std::from_chars(text.data() + first + 1, text.data() + second, file.size);
+    alone.files = {file};
+    builder.add(PieceIndex::from_bytes(std::string_view(text).substr(line + 1), file.name, alone),
+                static_cast<int32_t>(manifest.files.size()));
+    manifest.files.push_back(std::move(file));
   }
-}
-
-void fail_checksum(const std::filesystem::path& file, const StoredPiece& piece,
-                   const std::string& found) {
-  fail_damaged("checkpoint",
-               "{}: piece '{}' (bytes {} to {}): the checksum is {}, the file says {}; the data is "
-               "damaged, use another checkpoint",
-               file.string(), piece.key, piece.file_offset, piece.file_offset + piece.bytes(),
-               found, piece.xxh3);
+  const std::string bytes = builder.finish().to_bytes();
+  File file = File::create(folder / kPieceIndexName);
+  file.write_at(bytes.data(), std::ssize(bytes), 0);
+  file.sync();
+  file.close();
+  manifest.index = {kPieceIndexName, std::ssize(bytes), xxh3_hex(bytes.data(), bytes.size())};
 }
 
 }  // namespace tessera

@@ -1,75 +1,78 @@
 #pragma once
 
 #include <filesystem>
-#include <functional>
-#include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "base/box.h"
 #include "base/xxh3.h"
 #include "checkpoint/format/manifest.h"
+#include "checkpoint/format/piece_index.h"
 #include "safetensors/writer.h"
 
 namespace tessera {
 
 // One rank's file of a checkpoint: a safetensors file with an entry "TENSOR/STATE" of shape [numel]
-// per piece. __metadata__ says under the same key where the piece belongs, as JSON text:
-//   {"offset": [..], "shape": [..], "interval": [begin, end], "xxh3": "16 hex digits"}
-// (the box in the global tensor, the interval of its row-major order, the digest of the bytes), and
-// under "format" names this layout.
-inline constexpr const char* kRankFileFormat = "tessera-rank-file/1";
+// per piece. Where a piece belongs and the digests of its blocks are in the index of pieces
+// (piece_index.h); __metadata__ names this layout under "format".
+inline constexpr const char* kRankFileFormat = "tessera-rank-file/2";
+
+inline constexpr const char* kPieceIndexName = "pieces.safetensors";
 
 // rank-00000.safetensors
 std::string rank_file_name(int rank);
+std::string piece_key(const std::string& tensor, const std::string& state);
 
-struct StoredPiece {
-  std::string key;  // TENSOR/STATE
+// What a rank says of a piece that it will write.
+struct FilePiece {
+  std::string tensor;
+  std::string state;
   BoxSlice slice;
   Dtype dtype = Dtype::kF32;
-  int64_t file_offset = 0;  // of the first byte; filled by read_rank_file
-  std::string xxh3;         // filled by read_rank_file
 
   int64_t bytes() const { return slice.numel() * dtype_size(dtype); }
 };
 
-std::string piece_key(const std::string& tensor, const std::string& state);
+// A file that was written: the manifest's entry, and the index of its pieces (their file number is
+// 0). As a text it travels to the rank that writes the index of all files.
+struct WrittenFile {
+  ManifestFile file;
+  PieceIndex pieces;
 
-// Writes a rank file in one pass: digests are taken as data comes and put into the header at the
-// end.
+  std::string to_text() const;
+};
+
+// Writes a rank file in one pass; digests are taken as the data come.
 class RankFileWriter {
  public:
-  // `pieces`: in the order in which their data will come; their file_offset and xxh3 are not read.
-  RankFileWriter(const std::filesystem::path& path, std::vector<StoredPiece> pieces);
+  // `pieces`: in the order in which their data will come. Error for one that is of no tensor and
+  // state in the tables of the manifest, of which nothing else is read.
+  RankFileWriter(const std::filesystem::path& path, const Manifest& manifest,
+                 const std::vector<FilePiece>& pieces);
 
   // The next bytes of the pieces' data, in the order given.
   void append(const void* data, int64_t bytes);
-  // Completes the header, fsyncs and closes. Returns the manifest's entry for this file.
-  ManifestFile finish();
+  // fsyncs and closes.
+  WrittenFile finish();
 
  private:
+  void end_block();
+
   std::string name_;
+  std::vector<Box> boxes_;
   std::vector<StoredPiece> pieces_;
-  size_t current_ = 0;    // piece whose data comes next
-  int64_t received_ = 0;  // bytes of it so far
-  Xxh3 hash_;
+  std::vector<std::vector<uint64_t>> digests_;  // of each piece's blocks
+  size_t current_ = 0;                          // the piece whose data come next
+  int64_t received_ = 0;                        // bytes of it so far
+  Xxh3 hash_;                                   // of the current block
   std::unique_ptr<SafetensorsWriter> writer_;
 };
 
-// Opens the file that the manifest names and reads its header. DamagedError if size or header
-// digest are not the manifest's, or if an entry is not a sound piece; UserError if the layout is
-// one that this program does not know, and if there is no such file.
-std::vector<StoredPiece> read_rank_file(const std::filesystem::path& step_dir,
-                                        const ManifestFile& listed);
-
-// read_rank_file(), and every byte against its digest. Memory: a fixed buffer. `each_part` is
-// called before each few MiB; what it throws ends the reading.
-void verify_rank_file(
-    const std::filesystem::path& step_dir, const ManifestFile& listed,
-    const std::function<void()>& each_part = [] {});
-
-// DamagedError that names file and piece: the bytes are not those that were written.
-[[noreturn]] void fail_checksum(const std::filesystem::path& file, const StoredPiece& piece,
-                                const std::string& found);
+// Ends the writing of a step folder's data: `written` are the texts of its files, in the order of
+// their numbers. Puts them into the manifest, writes the index of all their pieces into `folder`
+// (with fsync), and names it in the manifest, which is then ready to be written.
+void write_piece_index(const std::filesystem::path& folder, const std::vector<std::string>& written,
+                       Manifest& manifest);
 
 }  // namespace tessera

@@ -132,12 +132,9 @@ std::vector<Source> plan_sources(const HuggingFaceFolder& folder, const HfModel&
   return sources;
 }
 
-StoredPiece whole_piece(const TensorInfo& info) {
-  StoredPiece piece;
-  piece.key = piece_key(info.name, kStateParam);
-  piece.slice.box = whole_box(info.shape);
-  piece.slice.end = piece.slice.box.numel();
-  return piece;
+FilePiece whole_piece(const TensorInfo& info) {
+  const Box box = whole_box(info.shape);
+  return {info.name, kStateParam, {box, 0, box.numel()}};
 }
 
 // UserError if values became infinite in fp32, which can only happen to those of F64.
@@ -186,12 +183,13 @@ void stream_columns(const File& file, const Source& source, RankFileWriter& writ
   }
 }
 
-ManifestFile write_file(const HuggingFaceFolder& folder, const Source* first, const Source* last,
-                        const std::filesystem::path& path) {
-  std::vector<StoredPiece> pieces;
+// Returns WrittenFile::to_text().
+std::string write_file(const HuggingFaceFolder& folder, const Source* first, const Source* last,
+                       const Manifest& manifest, const std::filesystem::path& path) {
+  std::vector<FilePiece> pieces;
   for (const Source* source = first; source != last; ++source)
     pieces.push_back(whole_piece(source->info));
-  RankFileWriter writer(path, std::move(pieces));
+  RankFileWriter writer(path, manifest, pieces);
   File file;
   size_t open_file = 0;
   for (const Source* source = first; source != last; ++source) {
@@ -203,7 +201,7 @@ ManifestFile write_file(const HuggingFaceFolder& folder, const Source* first, co
     else
       stream_rows(file, *source, writer);
   }
-  return writer.finish();
+  return writer.finish().to_text();
 }
 
 }  // namespace
@@ -234,6 +232,7 @@ std::vector<std::string> import_hugging_face(
   if (!model.parameters.empty()) check_tensors(manifest, model.parameters);
 
   WholeFolder output(step_dir);
+  std::vector<std::string> written;
   const Source* const end = sources.data() + sources.size();
   for (const Source* first = sources.data(); first != end;) {
     int64_t bytes = 0;
@@ -243,11 +242,12 @@ std::vector<std::string> import_hugging_face(
       if (last != first && more > kMaxFileBytes - bytes) break;
       bytes += more;
     }
-    const auto number = static_cast<int>(manifest.files.size());
-    manifest.files.push_back(
-        write_file(folder, first, last, output.partial() / rank_file_name(number)));
+    const auto number = static_cast<int>(written.size());
+    written.push_back(
+        write_file(folder, first, last, manifest, output.partial() / rank_file_name(number)));
     first = last;
   }
+  write_piece_index(output.partial(), written, manifest);
   copy_hf_files(hf_dir, output.partial() / kHfFilesFolder);
   write_manifest(output.partial(), manifest);
   output.publish();

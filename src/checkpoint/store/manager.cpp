@@ -7,7 +7,8 @@
 #include "base/files/files.h"
 #include "base/files/try_folder.h"
 #include "checkpoint/format/rank_file.h"
-#include "checkpoint/store/reader.h"
+#include "checkpoint/store/open_on_ranks.h"
+#include "checkpoint/store/validation_losses.h"
 #include "parallel/comm/core/agreement.h"
 
 namespace tessera {
@@ -30,16 +31,18 @@ std::vector<std::string> check_writable(const std::filesystem::path& dir) {
 
 }  // namespace
 
-CheckpointManager::CheckpointManager(std::filesystem::path dir, int keep, Communicator& world,
+CheckpointManager::CheckpointManager(std::filesystem::path dir, RetentionRules rules,
+                                     Communicator& world,
                                      std::function<void(const std::string&)> warn)
-    : keep_(keep), world_(world) {
+    : rules_(rules), world_(world) {
   place_.dir = std::move(dir);
   place_.warn = warn ? std::move(warn) : [](const std::string&) {};
   agree(world_, [&] {
     if (place_.dir.empty())
       fail_user("checkpoint", "the path of the checkpoints is empty; set run.dir");
-    if (keep_ < 0)
-      fail_user("checkpoint", "keep is {}; the rule is 0 (all) or the number that stays", keep_);
+    if (rules_.keep < 0)
+      fail_user("checkpoint", "keep is {}; the rule is 0 (all) or the number that stays",
+                rules_.keep);
     place_.dir = clean_path(place_.dir);
     if (world_.rank() == 0)
       for (const std::string& lack : check_writable(place_.dir)) place_.warn(lack);
@@ -72,50 +75,59 @@ std::filesystem::path CheckpointManager::save(SaveWork work, Communicator& group
   const int64_t step = work.manifest.step;
   std::filesystem::path folder = save_step(place_, std::move(work), group);
   last_saved_ = step;
+  last_found_.reset();
   return folder;
 }
 
 void CheckpointManager::retire_old() {
-  if (world_.rank() == 0 && keep_ > 0) retire_beyond_keep();
+  if (world_.rank() == 0 && rules_.keep > 0) retire_by_rules();
 }
 
-void CheckpointManager::retire_beyond_keep() {
+void CheckpointManager::retire_by_rules() {
   try {
-    std::vector<std::filesystem::path> whole;  // oldest first; the one just saved comes last
+    SavedSteps saved{.just_saved = last_saved_, .just_loaded = last_found_};
     for (const int64_t step : list_run_folder(place_.dir).steps) {
       const std::filesystem::path path = place_.dir / step_dir_name(step);
       try {
-        if (step != last_saved_ && is_committed(path)) {
-          read_manifest(path);  // what is not whole does not count, and is not deleted
-          whole.push_back(path);
-        }
+        if (!is_committed(path)) continue;
+        read_manifest(path);  // what is not whole does not count, and is not deleted
+        saved.whole.push_back(step);
       } catch (const UserError&) {
       } catch (const Error& failure) {  // nor what cannot be read; the others are retired
         place_.warn(fmt::format("{} stays: {}", path.string(), failure.what()));
       }
     }
-    const auto others = static_cast<size_t>(last_saved_ ? keep_ - 1 : keep_);
-    for (size_t i = 0; i + others < whole.size(); ++i)
-      if (const std::string why = retire(whole[i], place_.probe); !why.empty()) place_.warn(why);
+    if (rules_.keep_best > 0) saved.losses = read_validation_losses(place_.dir);
+    for (const int64_t step : steps_to_retire(rules_, saved))
+      if (const std::string why = retire(place_.dir / step_dir_name(step), place_.probe);
+          !why.empty())
+        place_.warn(why);
     sync_folder(place_.dir);
   } catch (const std::exception& failure) {
     place_.warn(fmt::format("old checkpoints stay: {}", failure.what()));
   }
 }
 
-void CheckpointManager::verify(const std::filesystem::path& step_dir) {
-  // Rank 0 looks whether files, headers and coverage are sound; then all ranks share the data. A
-  // file that is there for rank 0 and missing for another is no damage, but a folder that the nodes
-  // do not share.
+// What is known of losses only decides what is kept: it is no reason to end a run.
+void CheckpointManager::record_loss(int64_t step, double loss) {
+  if (world_.rank() != 0) return;
+  try {
+    record_validation_loss(place_.dir, step, loss);
+  } catch (const Error& failure) {
+    place_.warn(failure.what());
+  }
+}
+
+void CheckpointManager::forget_losses_after(int64_t step) {
   agree(world_, [&] {
-    if (world_.rank() == 0) CheckpointReader check(step_dir);
+    if (world_.rank() == 0) forget_validation_losses(place_.dir, step);
     return std::string();
   });
+}
+
+void CheckpointManager::verify(const std::shared_ptr<const StoredCheckpoint>& checkpoint) {
   agree(world_, [&] {
-    const Manifest manifest = read_manifest(step_dir);
-    const auto ranks = static_cast<size_t>(world_.size());
-    for (auto i = static_cast<size_t>(world_.rank()); i < manifest.files.size(); i += ranks)
-      verify_rank_file(step_dir, manifest.files[i], stop_check_);
+    verify_files(checkpoint, world_.rank(), world_.size(), stop_check_);
     return std::string();
   });
 }
@@ -132,8 +144,7 @@ std::vector<int64_t> CheckpointManager::committed_steps() {
   return {std::istream_iterator<int64_t>(text), {}};
 }
 
-std::optional<std::filesystem::path> CheckpointManager::find_latest() {
-  std::string last_reason;
+std::shared_ptr<const StoredCheckpoint> CheckpointManager::find_latest() {
   while (true) {
     const std::vector<std::string> chosen = agree(world_, [&]() -> std::string {
       if (world_.rank() != 0) return "";
@@ -145,24 +156,39 @@ std::optional<std::filesystem::path> CheckpointManager::find_latest() {
                   "Start from another one with checkpoint.resume: PATH, or remove them to start "
                   "anew",
                   place_.dir.string(), found.broken.size(), found.broken.back().filename().string(),
-                  last_reason.empty() ? "" : "; the last one: ", last_reason);
+                  last_damage_.empty() ? "" : "; the last one: ", last_damage_);
+      last_found_ = found.steps.back();
       return (place_.dir / step_dir_name(found.steps.back())).string();
     });
-    if (chosen[0].empty()) return std::nullopt;
-    const std::filesystem::path path = chosen[0];
+    if (chosen[0].empty()) return nullptr;
     try {
-      verify(path);
-      return path;
+      return open_on_all_ranks(world_, chosen[0], late_files_);
     } catch (const DamagedError& damage) {  // on all ranks alike
-      last_reason = damage.what();
+      set_damaged_aside(chosen[0], damage.what());
     }
-    agree(world_, [&] {
-      if (world_.rank() == 0)
-        place_.warn(fmt::format("{} is broken: {}; moved to {}, trying the one before it",
-                                path.string(), last_reason, set_aside(path).filename().string()));
-      return std::string();
-    });
   }
+}
+
+bool CheckpointManager::load_or_set_aside(const StoredCheckpoint& checkpoint,
+                                          const std::function<void()>& load) {
+  try {
+    load();
+    return true;
+  } catch (const DamagedError& damage) {
+    set_damaged_aside(checkpoint.dir(), damage.what());
+    return false;
+  }
+}
+
+void CheckpointManager::set_damaged_aside(const std::filesystem::path& step_dir,
+                                          const std::string& why) {
+  last_damage_ = why;
+  agree(world_, [&] {
+    if (world_.rank() == 0)
+      place_.warn(fmt::format("{} is broken: {}; moved to {}, trying the one before it",
+                              step_dir.string(), why, set_aside(step_dir).filename().string()));
+    return std::string();
+  });
 }
 
 }  // namespace tessera

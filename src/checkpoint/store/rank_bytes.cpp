@@ -40,18 +40,14 @@ std::vector<OwnPart> own_parts(const std::vector<Piece>& pieces, int rank) {
   std::vector<OwnPart> parts;
   std::set<std::string> keys;
   for (const Piece& piece : pieces) {
-    OwnPart part;
-    part.stored.key = piece_key(piece.tensor, piece.state);
-    part.stored.slice = own_share(piece);
-    part.stored.dtype = piece.dtype;
-    if (part.stored.slice.numel() == 0) continue;
-    if (!keys.insert(part.stored.key).second)
+    FilePiece own{piece.tensor, piece.state, own_share(piece), piece.dtype};
+    if (own.slice.numel() == 0) continue;
+    if (const std::string key = piece_key(piece.tensor, piece.state); !keys.insert(key).second)
       fail("checkpoint", "rank {} gives two pieces of '{}'; a file holds one per tensor and state",
-           rank, part.stored.key);
-    part.data =
-        piece.data + (part.stored.slice.begin - piece.slice.begin) * dtype_size(piece.dtype);
-    part.on_device = piece.on_device;
-    parts.push_back(std::move(part));
+           rank, key);
+    const std::byte* data =
+        piece.data + (own.slice.begin - piece.slice.begin) * dtype_size(piece.dtype);
+    parts.push_back({std::move(own), data, piece.on_device});
   }
   return parts;
 }
@@ -59,14 +55,14 @@ std::vector<OwnPart> own_parts(const std::vector<Piece>& pieces, int rank) {
 std::span<const std::byte> DirectBytes::next(int64_t most) {
   const OwnPart& part = parts_.at(part_);
   if (part.on_device) most = std::min<int64_t>(most, std::ssize(buffer_));
-  const int64_t bytes = std::min(most, part.stored.bytes() - done_);
+  const int64_t bytes = std::min(most, part.piece.bytes() - done_);
   std::span<const std::byte> data(part.data + done_, static_cast<size_t>(bytes));
   if (part.on_device) {
     copy(part, done_, copy_out_, buffer_.data(), bytes);
     data = buffer_.first(static_cast<size_t>(bytes));
   }
   done_ += bytes;
-  if (done_ == part.stored.bytes()) {
+  if (done_ == part.piece.bytes()) {
     ++part_;
     done_ = 0;
   }
@@ -83,11 +79,11 @@ std::span<const std::byte> RingBytes::next(int64_t most) {
 
 void copy_into(ByteRing& ring, const std::vector<OwnPart>& parts, const CopyOut& copy_out) {
   for (const OwnPart& part : parts) {
-    for (int64_t done = 0; done < part.stored.bytes();) {
+    for (int64_t done = 0; done < part.piece.bytes();) {
       const std::span<std::byte> room = ring.room();
       if (room.empty()) return;
       const int64_t bytes =
-          std::min({int64_t{std::ssize(room)}, kCopyBytes, part.stored.bytes() - done});
+          std::min({int64_t{std::ssize(room)}, kCopyBytes, part.piece.bytes() - done});
       copy(part, done, copy_out, room.data(), bytes);
       ring.filled(bytes);
       done += bytes;
@@ -98,7 +94,7 @@ void copy_into(ByteRing& ring, const std::vector<OwnPart>& parts, const CopyOut&
 
 int64_t total_bytes(const std::vector<OwnPart>& parts) {
   int64_t bytes = 0;
-  for (const OwnPart& part : parts) bytes += part.stored.bytes();
+  for (const OwnPart& part : parts) bytes += part.piece.bytes();
   return bytes;
 }
 

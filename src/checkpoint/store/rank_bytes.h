@@ -15,7 +15,7 @@ namespace tessera {
 // What one rank writes of a piece that it holds: all of it or, where several ranks hold it alike,
 // its share.
 struct OwnPart {
-  StoredPiece stored;
+  FilePiece piece;
   const std::byte* data = nullptr;
   bool on_device = false;  // Piece::on_device
 };

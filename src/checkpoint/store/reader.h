@@ -4,45 +4,59 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
-#include <vector>
+#include <string>
 
-#include "checkpoint/format/manifest.h"
 #include "checkpoint/format/pieces.h"
+#include "checkpoint/format/state_source.h"
+#include "checkpoint/store/block_reader.h"
+#include "checkpoint/store/stored_checkpoint.h"
 
 namespace tessera {
 
-// Opens a committed checkpoint of any mesh for reading. No MPI, no model, bounded memory.
-class CheckpointReader {
+// Reads a committed checkpoint of any mesh. No MPI, no model, bounded memory. A reader is of one
+// thread; several may share a checkpoint.
+class CheckpointReader : public StateSource {
  public:
-  // Checks manifest, file sizes and header digests, and that the pieces of every state cover every
-  // tensor exactly once. DamagedError that names the folder, file and tensor otherwise, also where
-  // a file is missing; UserError if the folder is, or if its format version is unknown.
+  // Errors as StoredCheckpoint::open().
   explicit CheckpointReader(const std::filesystem::path& step_dir);
-  ~CheckpointReader();
+  explicit CheckpointReader(std::shared_ptr<const StoredCheckpoint> checkpoint);
 
-  const Manifest& manifest() const;
+  const std::shared_ptr<const StoredCheckpoint>& checkpoint() const { return checkpoint_; }
+  const Manifest& manifest() const { return checkpoint_->manifest(); }
 
   // Fills `piece.data` from whichever stored pieces overlap it; converts the dtype if the stored
   // one differs; UserError if a value is beyond the range of the new one. Checks the XXH3 of each
-  // stored piece that it touches, once per reader, while reading.
-  void read(const Piece& piece);
+  // block that it touches, once per reader, while reading: DamagedError that names file and piece.
+  void read(const Piece& piece) override;
 
-  // The dtype in which a state of a tensor is stored. Error if there is no such tensor or state.
-  Dtype stored_dtype(const std::string& tensor, const std::string& state) const;
+  // The dtype in which a state of a tensor is stored. UserError if there is no such tensor or
+  // state.
+  Dtype stored_dtype(const std::string& tensor, const std::string& state) const {
+    return checkpoint_->dtype(tensor, state);
+  }
 
-  // Gives `sink` a whole tensor in row-major order as `dtype`, in parts of a few MiB, whatever
-  // boxes it is stored in; each stored byte is read once. UserError if values are beyond the range
-  // of `dtype`. `sink` sees data before that and its checksum are known: what it makes of them
-  // counts only when stream() has returned.
+  // Gives `sink` a whole tensor in row-major order as `dtype`, in parts of some MiB, whatever boxes
+  // it is stored in; each stored byte is read about once. UserError if values are beyond the range
+  // of `dtype`, after `sink` has had them: what it makes of them counts only when stream() has
+  // returned.
   void stream(const std::string& tensor, const std::string& state, Dtype dtype,
               const std::function<void(const std::byte* data, int64_t bytes)>& sink);
 
   // Reads all data and checks every checksum. DamagedError that names the file and piece.
-  void verify();
+  void verify() { verify_files(checkpoint_, 0, 1); }
+
+  // The reading below: what it has opened and read, and a call before each few MiB.
+  BlockReader& blocks() { return blocks_; }
 
  private:
-  struct Impl;
-  std::unique_ptr<Impl> impl_;
+  // Copies what the stored piece and the wanted slice share. `to` is the memory of the wanted
+  // slice. Returns how many of the values are beyond the range of `dtype`.
+  int64_t copy_shared(const StoredPiece& piece, const BoxSlice& wanted, Dtype dtype, std::byte* to);
+  void check_range(const std::string& tensor, const std::string& state, int64_t beyond,
+                   int64_t numel, Dtype dtype) const;
+
+  std::shared_ptr<const StoredCheckpoint> checkpoint_;
+  BlockReader blocks_;
 };
 
 }  // namespace tessera

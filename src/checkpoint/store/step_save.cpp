@@ -6,7 +6,8 @@
 //   all ranks   | where there is a staging_dir: write the rank's file there
 //   rank 0      | removes what killed saves left, as far as it goes; makes step-N.partial/ (agree)
 //   all ranks   | write rank-RRRRR.safetensors into it (or copy it there), fsync    (agree)
-//   rank 0      | what must not be missing where the step is there (before_commit);
+//   rank 0      | pieces.safetensors, the index of all files' pieces, fsync;
+//               | what must not be missing where the step is there (before_commit);
 //               | manifest.json (its presence says that all files are whole), fsync of the folder,
 //               | rename to step-N: this is the commit; fsync of the parent
 //               | `latest` (advisory)                                             (agree)
@@ -46,7 +47,7 @@ class StepSave {
     try {
       if (!place_.staging_dir.empty())
         agree(group_, [&] {
-          write_rank_file(staging_file(place_, group_.rank()));
+          staged_ = write_rank_file(staging_file(place_, group_.rank()));
           return std::string();
         });
       begin();
@@ -67,7 +68,7 @@ class StepSave {
   void warn_of_left_overs();
   void warn_of_space(const std::vector<std::string>& needs);
   std::string own_file();
-  ManifestFile write_rank_file(const std::filesystem::path& path);
+  WrittenFile write_rank_file(const std::filesystem::path& path);
   void commit(const std::vector<std::string>& written);
   void point_latest_to_it();
   void give_up();
@@ -77,7 +78,7 @@ class StepSave {
   Communicator& group_;
   const std::filesystem::path target_;
   std::filesystem::path partial_;
-  ManifestFile staged_;
+  WrittenFile staged_;
 };
 
 // Rank 0 makes the folder, and all learn its name and what is to be written.
@@ -133,27 +134,27 @@ std::string StepSave::own_file() {
   // Rank 0 has made it; on a network file system this also brings it into the local cache.
   make_folders(partial_);
   const std::filesystem::path path = partial_ / rank_file_name(group_.rank());
-  ManifestFile file;
+  WrittenFile written;
   if (place_.staging_dir.empty()) {
-    file = write_rank_file(path);
+    written = write_rank_file(path);
   } else {
     const std::filesystem::path staged = staging_file(place_, group_.rank());
     copy_bytes(staged, path);
     sync_file(path);
     remove_tree(staged);
-    file = staged_;
-    file.name = path.filename().string();
+    written = std::move(staged_);
+    written.file.name = path.filename().string();
   }
   place_.probe("file written");
-  return fmt::format("{} {} {}", file.name, file.size, file.header_xxh3);
+  return written.to_text();
 }
 
-ManifestFile StepSave::write_rank_file(const std::filesystem::path& path) {
-  std::vector<StoredPiece> stored;
-  for (const OwnPart& part : work_.parts) stored.push_back(part.stored);
-  RankFileWriter writer(path, stored);
+WrittenFile StepSave::write_rank_file(const std::filesystem::path& path) {
+  std::vector<FilePiece> pieces;
+  for (const OwnPart& part : work_.parts) pieces.push_back(part.piece);
+  RankFileWriter writer(path, work_.manifest, pieces);
   place_.probe("file begun");
-  for (const StoredPiece& piece : stored) {
+  for (const FilePiece& piece : pieces) {
     for (int64_t done = 0; done < piece.bytes();) {
       // A world that is being ended waits for nobody: what is written now would not be committed.
       if (group_.abort_state()->raised())
@@ -165,19 +166,14 @@ ManifestFile StepSave::write_rank_file(const std::filesystem::path& path) {
     }
     place_.probe("piece written");
   }
-  staged_ = writer.finish();
-  return staged_;
+  return writer.finish();
 }
 
 void StepSave::commit(const std::vector<std::string>& written) {
   place_.probe("all agreed");
   Manifest& manifest = work_.manifest;
-  manifest.files.clear();
-  for (const std::string& line : written) {
-    const size_t first = line.find(' '), second = line.find(' ', first + 1);
-    manifest.files.push_back(
-        {line.substr(0, first), std::stoll(line.substr(first + 1)), line.substr(second + 1)});
-  }
+  write_piece_index(partial_, written, manifest);
+  place_.probe("index written");
   for (const ManifestFile& listed : manifest.files) {
     const std::filesystem::path path = partial_ / listed.name;
     if (!wait_until_visible(path, listed.size))

@@ -113,6 +113,29 @@ void check_run(const Config& c, RuleReport& report) {
   }
 }
 
+// The rules that keep checkpoints beyond the newest.
+void check_retention(const Config& c, RuleReport& report) {
+  const CheckpointSection& k = c.checkpoint;
+  if (k.keep == 0 && (k.keep_every != 0 || k.keep_best != 0))
+    report.broken({"checkpoint.keep", "checkpoint.keep_every", "checkpoint.keep_best"},
+                  "checkpoint.keep: 0; it keeps all checkpoints, so keep_every {} and keep_best {} "
+                  "have nothing to keep; set keep to 1 or more, or leave the other two out",
+                  k.keep_every, k.keep_best);
+  if (k.keep_every != 0 && (k.every == 0 || k.keep_every % k.every != 0))
+    report.broken({"checkpoint.keep_every", "checkpoint.every"},
+                  "checkpoint.keep_every: {}; must be a multiple of checkpoint.every {}, or its "
+                  "steps are not saved{}",
+                  k.keep_every, k.every,
+                  k.every == 0
+                      ? "; set checkpoint.every"
+                      : fmt::format(", such as {}", (k.keep_every / k.every + 1) * k.every));
+  if (k.keep_best != 0 && c.eval.every == 0)
+    report.broken({"checkpoint.keep_best", "eval.every"},
+                  "checkpoint.keep_best: {}; it goes by the validation loss, and eval.every is 0; "
+                  "set eval.every and data.valid, or leave keep_best out",
+                  k.keep_best);
+}
+
 }  // namespace
 
 void check_model(AnyModel model) {
@@ -137,6 +160,7 @@ void check_config(const Config& config, RuleReport& report) {
   if (parallel) check_memory(config, report);
   check_data(config, model ? std::optional(config.model->input()) : std::nullopt, report);
   check_run(config, report);
+  check_retention(config, report);
   check_allow_change(config, report);
 }
 

@@ -9,6 +9,7 @@
 #include "optim/grad_norm.h"
 #include "parallel/fsdp/compare_replicas.h"
 #include "parallel/fsdp/initialize.h"
+#include "training/engine/load_states.h"
 #include "training/engine/nonfinite.h"
 
 namespace tessera {
@@ -58,12 +59,9 @@ void Engine::initialize(uint64_t seed, const GiveUp& give_up) {
   executor_.parameters_changed();
 }
 
-void Engine::load(const std::vector<std::string>& states, CheckpointReader& reader,
+void Engine::load(const std::vector<std::string>& states, StateSource& source,
                   const GiveUp& give_up) {
-  for (FlatBucket* bucket : buckets_) {
-    if (give_up()) break;
-    load_states({bucket}, states, reader);
-  }
+  load_states(buckets_, mesh_, states, source, give_up);
   release_moments();
   executor_.parameters_changed();
 }

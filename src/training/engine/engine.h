@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/format/state_source.h"
 #include "config/config.h"
 #include "optim/optimizer.h"
 #include "parallel/executor/step_executor.h"
@@ -46,10 +47,11 @@ class Engine {
 
   // Random weights, each tensor's by `seed` and its name: the same on every mesh.
   void initialize(uint64_t seed, const GiveUp& give_up);
-  // Fills the named states (`param`, the optimizer's moments) from a checkpoint, each rank its own
-  // parts. Errors as CheckpointReader::read().
+  // Fills the named states (`param`, the optimizer's moments) from what was stored, each rank its
+  // own parts (load_states.h). Errors as the source's read(), on all ranks alike: the states are
+  // then of no use, and may be loaded anew. Collective.
   void load(
-      const std::vector<std::string>& states, CheckpointReader& reader,
+      const std::vector<std::string>& states, StateSource& source,
       const GiveUp& give_up = [] { return false; });
   // This rank's pieces of the named states. They point into the engine's memory, so they must be
   // written or copied before the next update.

@@ -21,18 +21,19 @@ Dtype file_dtype(at::ScalarType dtype) {
   }
 }
 
-// State number `index` of a bucket, undefined if it has none: the master, then the moments.
-at::Tensor state_of(FlatBucket& bucket, size_t index) {
-  if (index == 0) return bucket.master();
-  return bucket.trainable() ? bucket.moments().at(index - 1) : at::Tensor();
-}
-
 void share(Piece& piece, const Parameter& parameter, const Mesh& mesh) {
   piece.replica = mesh.dp_replicate_rank();
   piece.replicas = mesh.dp_replicate();
   const int copies = parameter.spec.tp.copies(mesh.tp());
   piece.replica = piece.replica * copies + parameter.spec.tp.copy(mesh.tp_rank());
   piece.replicas *= copies;
+}
+
+}  // namespace
+
+at::Tensor state_of(FlatBucket& bucket, size_t index) {
+  if (index == 0) return bucket.master();
+  return bucket.trainable() ? bucket.moments().at(index - 1) : at::Tensor();
 }
 
 Piece piece_of(const Segment& segment, const std::string& name, const at::Tensor& state) {
@@ -44,8 +45,6 @@ Piece piece_of(const Segment& segment, const std::string& name, const at::Tensor
                   segment.shard_offset * state.element_size(),
           .on_device = !state.is_cpu()};
 }
-
-}  // namespace
 
 std::vector<TensorInfo> tensor_infos(const std::vector<Stage*>& stages) {
   std::vector<TensorInfo> infos;
@@ -73,21 +72,6 @@ std::vector<Piece> state_pieces(const std::vector<FlatBucket*>& buckets, const M
     }
   }
   return pieces;
-}
-
-void load_states(const std::vector<FlatBucket*>& buckets, const std::vector<std::string>& states,
-                 CheckpointReader& reader) {
-  for (FlatBucket* bucket : buckets) {
-    bucket->settle();
-    for (size_t i = 0; i < states.size(); ++i) {
-      const at::Tensor state = state_of(*bucket, i);
-      if (!state.defined()) continue;
-      const at::Tensor host = state.is_cpu() ? state : at::zeros_like(state, at::kCPU);
-      for (const Segment& segment : bucket->update_segments())
-        reader.read(piece_of(segment, states[i], host));
-      if (!host.is_same(state)) copy_from_host(bucket->device(), state, host);
-    }
-  }
 }
 
 }  // namespace tessera

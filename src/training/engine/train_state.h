@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "checkpoint/format/pieces.h"
-#include "checkpoint/store/reader.h"
 #include "parallel/executor/stage.h"
 #include "parallel/fsdp/flat_bucket.h"
 
@@ -22,8 +21,9 @@ std::vector<TensorInfo> tensor_infos(const std::vector<Stage*>& stages);
 std::vector<Piece> state_pieces(const std::vector<FlatBucket*>& buckets, const Mesh& mesh,
                                 const std::vector<std::string>& states);
 
-// Fills the named states of all that this rank's optimizer updates.
-void load_states(const std::vector<FlatBucket*>& buckets, const std::vector<std::string>& states,
-                 CheckpointReader& reader);
+// State number `index` of a bucket, undefined if it has none: the master, then the moments.
+at::Tensor state_of(FlatBucket& bucket, size_t index);
+// The piece that a segment is of the state `name`, whose elements `state` holds on the host.
+Piece piece_of(const Segment& segment, const std::string& name, const at::Tensor& state);
 
 }  // namespace tessera

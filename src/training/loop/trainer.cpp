@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "checkpoint/store/reader.h"
 #include "optim/grad_norm.h"
 #include "optim/lr_schedule.h"
 #include "parallel/comm/core/file_work.h"
@@ -106,6 +107,7 @@ void Trainer::validate() {
         return stop_;
       });
   if (!eval) return;
+  parts_.checkpoints.record_loss(step, eval->loss);  // before the line: it ends what is owed
   if (parts_.reporter.write(*eval))
     parts_.owed.clear();  // the line is on the disk
   else
@@ -247,35 +249,45 @@ Trainer::Verdict Trainer::not_finite(const StepSums& sums, const GlobalBatch& ba
   return Verdict::kSkipped;
 }
 
-// Loads every state from the newest checkpoint of this run, and takes the batch's samples out of
-// the order. Checkpoints hold the list of such samples from the next one on; until then
-// rollback.json does.
+// Loads every state from the newest checkpoint of this run whose data are whole.
+std::shared_ptr<const StoredCheckpoint> Trainer::load_newest(const std::string& what) {
+  while (true) {
+    auto checkpoint = parts_.checkpoints.find_latest();
+    if (!checkpoint)
+      fail("train",
+           "{}. training.on_nonfinite is rollback, but this run has no checkpoint yet to go back "
+           "to; set checkpoint.every so that there is one, or on_nonfinite: skip",
+           what);
+    CheckpointReader reader(checkpoint);
+    if (parts_.checkpoints.load_or_set_aside(
+            *checkpoint, [&] { parts_.engine.load(parts_.manifest.states, reader); }))
+      return checkpoint;
+  }
+}
+
+// Goes back to the newest checkpoint, and takes the batch's samples out of the order. Checkpoints
+// hold the list of such samples from the next one on; until then rollback.json does.
 void Trainer::roll_back(const GlobalBatch& batch, const std::string& what,
                         const std::string& parameter) {
   settle_saves();
-  const auto folder = parts_.checkpoints.find_latest();
-  if (!folder)
-    fail("train",
-         "{}. training.on_nonfinite is rollback, but this run has no checkpoint yet to go back to; "
-         "set checkpoint.every so that there is one, or on_nonfinite: skip",
-         what);
-  CheckpointReader reader(*folder);
-  parts_.engine.load(parts_.manifest.states, reader);
-
-  Progress back = progress_of(reader.manifest());
+  const auto checkpoint = load_newest(what);
+  const std::filesystem::path& folder = checkpoint->dir();
+  Progress back = progress_of(checkpoint->manifest());
   back.failures_in_a_row = progress_.failures_in_a_row;
   back.last_failed_step = progress_.last_failed_step;
   back.rollbacks = progress_.rollbacks + 1;
   back.skipped = progress_.skipped;  // those of the checkpoint are among them
   add_range(back.skipped, batch.counters);
   write_rollback_record(
-      folder->parent_path(), back,
+      folder.parent_path(), back,
       order_of(parts_.manifest.seed, parts_.manifest.data, parts_.manifest.config), world_);
+  parts_.checkpoints.forget_losses_after(back.step);
   parts_.reporter.warn(
-      fmt::format("{}. Going back to {} and on without these samples", what, folder->string()));
+      fmt::format("{}. Going back to {} and on without these samples", what, folder.string()));
   parts_.reporter.rolled_back(
       {progress_.step + 1, back.step, batch.counters.begin, batch.counters.end, parameter});
   progress_ = std::move(back);
+  saved_step_ = progress_.step;
   if (progress_.loss_scale) scaler_.restore(*progress_.loss_scale);
   meet_after_file_work(world_);
 }
@@ -317,10 +329,12 @@ void Trainer::save() {
                       parts_.reporter.sync();
                       parts_.owed.note(step);
                     });
-  stall_ = seconds_since(start);
   parts_.engine.release_moments();
-  const bool leaving = stop_ || times_.is_last(step) || times_.stops(step);
-  if (leaving || !parts_.config.checkpoint.async) settle_saves();
+  const bool waits =
+      stop_ || times_.is_last(step) || times_.stops(step) || !parts_.config.checkpoint.async;
+  if (waits) parts_.saver.wait();
+  stall_ = seconds_since(start);
+  if (waits) settle_saves();
   // A request to stop that came during the save is met by this save: no further step is needed.
   const FileWork file_work;
   stop_ = stop_ || stop_agreed(world_, parts_.stop_signal);

@@ -78,6 +78,7 @@ class Trainer {
   // What to do after a step that is not finite. Throws where training cannot go on.
   enum class Verdict { kSkipped, kRolledBack };
   Verdict not_finite(const StepSums& sums, const GlobalBatch& batch);
+  std::shared_ptr<const StoredCheckpoint> load_newest(const std::string& what);
   void roll_back(const GlobalBatch& batch, const std::string& what, const std::string& parameter);
   void measure(StepMetrics& metrics, double seconds);
   // Makes the validation of the step that is done. If a request to stop broke it off, it is still

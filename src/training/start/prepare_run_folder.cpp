@@ -16,7 +16,8 @@ std::vector<std::string> clean(const std::filesystem::path& dir) {
   std::vector<std::string> failures;
   try {
     failures = remove_left_overs(dir / "checkpoints");
-    for (const char* name : {"config.yaml", "metrics.jsonl", "owed-validation.json"})
+    for (const char* name : {"config.yaml", "metrics.jsonl", "owed-validation.json",
+                             "checkpoints/validation.json", "checkpoints/rollback.json"})
       for (const std::string& why : remove_temporaries(dir / name)) failures.push_back(why);
     remove_trials(dir / "checkpoints");
   } catch (const Error& failure) {

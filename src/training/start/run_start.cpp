@@ -4,6 +4,9 @@
 
 #include "base/error.h"
 #include "base/files/files.h"
+#include "base/files/late_file.h"
+#include "base/xxh3.h"
+#include "checkpoint/store/open_on_ranks.h"
 #include "checkpoint/store/run_folder.h"
 #include "config/rules/resume.h"
 #include "config/save.h"
@@ -17,12 +20,17 @@
 namespace tessera {
 namespace {
 
-// Every rank reads it for itself, and all must have read the same.
-Manifest manifest_on_all_ranks(const std::filesystem::path& folder, Communicator& world) {
-  Manifest manifest;
-  read_on_all_ranks(world, [&] { manifest = read_manifest(folder); });
-  check_same_on_all_ranks({{"checkpoint", manifest.id, folder}}, world);
-  return manifest;
+// Every rank will read data from the folder by its name, so it must be there what it is for rank 0,
+// which has read the manifest.
+void check_seen_by_all(const StoredCheckpoint& checkpoint, Communicator& world) {
+  std::string text = checkpoint.manifest_text();
+  read_on_all_ranks(world, [&] {
+    if (world.rank() == 0) return;
+    wait_until_visible(checkpoint.dir() / "manifest.json");
+    text = read_manifest_text(checkpoint.dir());
+  });
+  check_same_on_all_ranks({{"checkpoint", xxh3_hex(text.data(), text.size()), checkpoint.dir()}},
+                          world);
 }
 
 // Says on the console what is unusual about the learning rates to come: a warning if they differ
@@ -81,7 +89,9 @@ void start_with_weights(const Config& config, RunStart& start, Communicator& wor
   start.folder = config.checkpoint.init_from;
   start.weights_only = true;
   read_on_all_ranks(world, [&] { check_step_folder(*start.folder, "checkpoint.init_from"); });
-  const Manifest manifest = manifest_on_all_ranks(*start.folder, world);
+  start.checkpoint = open_on_all_ranks(world, *start.folder);
+  check_seen_by_all(*start.checkpoint, world);
+  const Manifest& manifest = start.checkpoint->manifest();
   check_same_model(manifest.model, *config.model, *start.folder);
   start.record.starts.push_back({"checkpoint.init_from", manifest.id, manifest.step});
   console.line("starting at step 0 with the weights of " + start.folder->string());
@@ -93,10 +103,14 @@ RunStart choose_start(const Config& config, CheckpointManager& checkpoints,
                       const std::filesystem::path& checkpoint_dir,
                       const std::vector<std::string>& data, Communicator& world, Console& console) {
   RunStart start;
-  start.folder = start_folder(config, checkpoints, checkpoint_dir, world, console);
+  const StartFolder found = start_folder(config, checkpoints, checkpoint_dir, world, console);
+  if (found.checkpoint) start.folder = found.checkpoint->dir();
   set_rollback_record_aside(checkpoint_dir, start.folder, world, console);
   if (start.folder) {
-    const Manifest manifest = manifest_on_all_ranks(*start.folder, world);
+    start.checkpoint = found.checkpoint;
+    start.newest_of_run = found.newest_of_run;
+    check_seen_by_all(*start.checkpoint, world);
+    const Manifest& manifest = start.checkpoint->manifest();
     resume_from(config, data, manifest, start, world, console);
     const std::string& resume = config.checkpoint.resume;
     if (resume != "auto" && clean_path(resume) == *start.folder)

@@ -1,11 +1,13 @@
 #pragma once
 
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "checkpoint/store/manager.h"
+#include "checkpoint/store/stored_checkpoint.h"
 #include "config/config.h"
 #include "parallel/comm/core/communicator.h"
 #include "training/loop/progress.h"
@@ -18,6 +20,8 @@ namespace tessera {
 // after some steps with every state of `folder`.
 struct RunStart {
   std::optional<std::filesystem::path> folder;
+  std::shared_ptr<const StoredCheckpoint> checkpoint = nullptr;  // in `folder`; null: none
+  bool newest_of_run = false;  // damaged data of it are no error: choose_start() finds an older one
   bool weights_only = false;
   Progress progress;
   int64_t schedule_steps = 0;  // that the learning rate's schedule spans
@@ -26,8 +30,9 @@ struct RunStart {
 
 // Follows checkpoint.resume and checkpoint.init_from (start_folder.h) and says on the console what
 // it chose and what has changed. UserError for a checkpoint whose mathematics or data differ from
-// the configuration's (resume_rules.h), and if ranks see different checkpoints. Collective. `data`:
-// the fingerprints of the training data.
+// the configuration's (resume_rules.h), and if ranks see different checkpoints. Collective; may be
+// called again after the checkpoint that it chose was set aside. `data`: the fingerprints of the
+// training data.
 RunStart choose_start(const Config& config, CheckpointManager& checkpoints,
                       const std::filesystem::path& checkpoint_dir,
                       const std::vector<std::string>& data, Communicator& world, Console& console);

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/files/files.h"
 #include "checkpoint/format/manifest.h"
+#include "checkpoint/store/open_on_ranks.h"
 #include "checkpoint/store/run_folder.h"
 #include "parallel/comm/core/agreement.h"
 #include "training/start/run_record.h"
@@ -102,9 +103,8 @@ void check_began_at_weights(const Path& init_from, const Manifest& newest, const
 
 }  // namespace
 
-std::optional<Path> start_folder(const Config& config, CheckpointManager& checkpoints,
-                                 const Path& checkpoint_dir, Communicator& world,
-                                 Console& console) {
+StartFolder start_folder(const Config& config, CheckpointManager& checkpoints,
+                         const Path& checkpoint_dir, Communicator& world, Console& console) {
   const std::string& resume = config.checkpoint.resume;
   const Path init_from = config.checkpoint.init_from;
   if (resume == "none") {
@@ -115,18 +115,18 @@ std::optional<Path> start_folder(const Config& config, CheckpointManager& checkp
           "in one folder would mix; choose another run.dir, or resume: auto",
           checkpoint_dir.string());
     console.line("checkpoint.resume is none: starting at step 0");
-    return std::nullopt;
+    return {};
   }
   if (resume == "auto") {
-    const auto newest = checkpoints.find_latest();
+    auto newest = checkpoints.find_latest();
     if (newest && !init_from.empty())
       ask_rank_0(world, [&] {
-        check_began_at_weights(init_from, read_manifest(*newest), *newest, console);
+        check_began_at_weights(init_from, newest->manifest(), newest->dir(), console);
         return std::string();
       });
     if (!newest && init_from.empty())
       console.line("no checkpoint in " + checkpoint_dir.string() + ": starting at step 0");
-    return newest;
+    return {std::move(newest), true};
   }
 
   const Path path = clean_path(resume);
@@ -135,13 +135,12 @@ std::optional<Path> start_folder(const Config& config, CheckpointManager& checkp
     return judge_explicit(path, checkpoint_dir, own) == Explicit::kNewest ? "newest" : "path";
   });
   if (answer == "newest") {
-    if (const auto newest = checkpoints.find_latest()) {
+    if (auto newest = checkpoints.find_latest()) {
       console.line(fmt::format("{} has gone on since {}", checkpoint_dir.string(), path.string()));
-      return newest;
+      return {std::move(newest), true};
     }
   }
-  checkpoints.verify(path);
-  return path;
+  return {open_on_all_ranks(world, path), false};
 }
 
 }  // namespace tessera
