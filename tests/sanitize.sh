@@ -2,7 +2,7 @@
 # Builds and runs tests under a sanitizer; a warning is a failure. What LibTorch, which is not instrumented, does
 # inside itself is left out by tests/sanitizers/.
 #
-#   tests/sanitize.sh thread     communicators, buckets, executor, and the diagonal of the grid (34 layouts)
+#   tests/sanitize.sh thread     communicators, saves beside training, buckets, executor, and the diagonal of the grid (34 layouts)
 #   tests/sanitize.sh address    unit tests of base, parallel and checkpoint; undefined behaviour too
 set -euo pipefail
 # shellcheck source=launch/lib.sh
@@ -12,7 +12,7 @@ rules="$root/tests/sanitizers"
 case ${1:-} in
   thread)
     preset=tsan
-    tests=(thread_communicator_test flat_bucket_test compare_replicas_test bucket_set_test module_stage_test trace_test
+    tests=(thread_communicator_test saver_test flat_bucket_test compare_replicas_test bucket_set_test module_stage_test trace_test
       'grid_test --gtest_filter=Diagonal.*')
     ;;
   address)
@@ -20,7 +20,7 @@ case ${1:-} in
     tests=(box_test dtype_test files_test name_pattern_test philox_test xxh3_test
       self_communicator_test thread_communicator_test mesh_test slot_plan_test flat_bucket_test compare_replicas_test
       moment_file_test bucket_set_test module_stage_test memory_model_test trace_test safetensors_test manifest_test
-      forged_test reader_test manager_test convert_test)
+      forged_test piece_index_test reader_test manager_test saver_test convert_test)
     ;;
   *)
     sed -n '2,6s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2

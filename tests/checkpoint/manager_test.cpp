@@ -132,7 +132,7 @@ TEST_F(Managers, TheOneThatWasFoundStaysUntilTheNextIsSaved) {
   for (const int64_t step : {10, 20, 30}) save(step);
   const auto self = make_self_communicator();
   CheckpointManager manager(dir_, 1, *self, nullptr);
-  ASSERT_EQ(manager.find_latest(), dir_ / "step-00000030");
+  ASSERT_EQ(manager.find_latest()->dir(), dir_ / "step-00000030");
   save(40);  // of another program, say
   manager.retire_old();
   EXPECT_EQ(listing(), (std::set<std::string>{"latest", "step-00000030", "step-00000040"}));
