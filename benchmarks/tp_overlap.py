@@ -30,7 +30,7 @@ def measure(case: Case, split: str, mode: str, steps: int, data: Path) -> tuple[
         (folder / "config.yaml").write_text(json.dumps(config))
         run = watch(tessera.launch_command(folder / "config.yaml", case.ranks), folder / "run", case.ranks,
                     launcher=True, log=folder / "output.txt")
-        return run, [json.loads(line) for line in (folder / "run/metrics.jsonl").read_text().splitlines()]
+        return run, tessera.read_metrics(folder / "run")
 
 
 def main() -> int:

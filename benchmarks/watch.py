@@ -42,7 +42,7 @@ def watch(command: list[str], run_dir: Path, ranks: int, launcher: bool, log: Pa
         try:
             while process.poll() is None:
                 now = time.perf_counter()
-                lines = metrics.read_bytes().count(b"\n") if metrics.exists() else 0
+                lines = metrics.read_bytes().count(b'"step_ms"') if metrics.exists() else 0
                 if lines > len(arrivals):
                     cpu = sum(map(_cpu_ms, rank_pids))
                     cpu_at_arrival += [cpu] * (lines - len(arrivals))
@@ -62,7 +62,7 @@ def watch(command: list[str], run_dir: Path, ranks: int, launcher: bool, log: Pa
                            + log.read_text(errors="replace")[-3000:])
     if len(rank_pids) != ranks:
         raise RuntimeError(f"{' '.join(command)}: saw {len(rank_pids)} of {ranks} ranks")
-    steps = [json.loads(line) for line in metrics.read_text().splitlines()]
+    steps = [json.loads(line) for line in metrics.read_text().splitlines() if '"step_ms"' in line]  # not those of saves
     return Run(
         startup_s=arrivals[0] - launch,
         step_ms=[step["step_ms"] for step in steps],

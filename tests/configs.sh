@@ -51,7 +51,7 @@ train gpt2-124m 3 --set data.seq_len=128 --set training.stop_after=3 --set eval.
 import json
 import sys
 
-losses = [json.loads(line)["loss"] for line in open(sys.argv[1])]
+losses = [line["loss"] for line in map(json.loads, open(sys.argv[1])) if "loss" in line]
 print("  losses: " + ", ".join(f"{loss:.3f}" for loss in losses))
 sys.exit(not (len(losses) == 3 and losses[2] < losses[0]))
 PYTHON

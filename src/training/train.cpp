@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -210,6 +211,7 @@ TrainOutcome run(const Config& requested, std::unique_ptr<Communicator> joined,
   Manifest manifest;
   std::optional<MemoryReport> memory;
   std::optional<Engine> engine;
+  std::optional<double> load_ms;
   // Once, but for checkpoints whose data turn out to be damaged: then all that follows from the
   // start is chosen anew.
   for (bool loaded = false; !loaded;) {
@@ -240,7 +242,13 @@ TrainOutcome run(const Config& requested, std::unique_ptr<Communicator> joined,
     } else {
       take_start(start, config, manifest);
     }
-    loaded = reads(start, folder.checkpoints, [&] { fill(*engine, start, config, stop_signal); });
+    loaded = reads(start, folder.checkpoints, [&] {
+      const auto begun = std::chrono::steady_clock::now();
+      fill(*engine, start, config, stop_signal);
+      const std::chrono::duration<double, std::milli> taken =
+          std::chrono::steady_clock::now() - begun;
+      if (start.checkpoint) load_ms = taken.count();
+    });
   }
   start.checkpoint.reset();  // its index may be large
   out_of_memory.allocated(engine->ledger());
@@ -253,6 +261,8 @@ TrainOutcome run(const Config& requested, std::unique_ptr<Communicator> joined,
     write_run_hf_files(config, start, console);
   }
   const auto metrics = folder.open_metrics(root, start.progress.step);
+  if (load_ms) console.line(fmt::format("loaded in {:.2f} s", *load_ms / 1e3));
+  if (load_ms && metrics) metrics->write(LoadMetrics{start.progress.step, *load_ms});
   folder.checkpoints.forget_losses_after(start.progress.step);
   Reporter reporter(config, console, metrics.get(), *memory);
   CheckpointSaver saver(folder.checkpoints, world.host_group("checkpoint"),

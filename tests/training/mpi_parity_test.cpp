@@ -56,7 +56,8 @@ class MpiParity : public testing::Test {
   static void read_metrics(const Config& config, TinyRun& run) {
     std::ifstream in(std::filesystem::path(config.run.dir) / "metrics.jsonl");
     for (std::string line; std::getline(in, line);)
-      run.steps.push_back(nlohmann::json::parse(line));
+      if (auto json = nlohmann::json::parse(line); json.contains("loss"))
+        run.steps.push_back(std::move(json));
   }
 };
 

@@ -169,5 +169,32 @@ TEST(OddParameters, OneThatForwardNeverReadsOnlyDecays) {
   EXPECT_TRUE(at::all(result.weights.at("unused.bias") == 0.25).item<bool>());
 }
 
+struct Strided : Toy {
+  Strided() {
+    const at::Tensor matrix = torch::arange(1.0, 7.0).view({2, 3});  // 1 2 3 | 4 5 6
+    transposed = register_parameter("transposed", matrix.t());
+    sliced = register_parameter("sliced", matrix.slice(1, 1, 3));
+    expanded = register_parameter("expanded", torch::arange(1.0, 3.0).view({2, 1}).expand({2, 3}));
+  }
+  at::Tensor loss() override { return transposed.sum() + sliced.sum() + expanded.sum(); }
+  at::Tensor transposed, sliced, expanded;
+};
+
+// Known fault T14: the order of the storage was written, not that of the elements.
+TEST(OddParameters, OnesWithStridesAreWrittenInTheOrderOfTheirElements) {
+  OptimizerConfig sgd;
+  sgd.type = OptimizerType::kSgd;
+  sgd.weight_decay = 0.0;
+  const ToyRun result = run_toy([] { return std::make_shared<Strided>(); }, sgd, 0.0, 1);
+  const auto expect = [&](const std::string& name, const std::vector<int64_t>& shape,
+                          const std::vector<float>& elements) {
+    EXPECT_EQ(entry(result, name).shape, shape) << name;
+    EXPECT_TRUE(at::equal(result.weights.at(name).flatten(), at::tensor(elements))) << name;
+  };
+  expect("transposed", {3, 2}, {1, 4, 2, 5, 3, 6});
+  expect("sliced", {2, 2}, {2, 3, 5, 6});
+  expect("expanded", {2, 3}, {1, 1, 1, 2, 2, 2});
+}
+
 }  // namespace
 }  // namespace tessera

@@ -56,7 +56,8 @@ TinyRun run(const Config& config, const TrainHooks& hooks) {
     auto json = nlohmann::json::parse(line);
     auto& lines = json.contains("event")       ? result.events
                   : json.contains("eval_loss") ? result.evals
-                                               : result.steps;
+                  : json.contains("loss")      ? result.steps
+                                               : result.files;
     lines.push_back(std::move(json));
   }
   return result;

@@ -52,6 +52,7 @@ struct TinyRun {
   std::vector<nlohmann::json> steps;  // the training lines of metrics.jsonl
   std::vector<nlohmann::json> evals;
   std::vector<nlohmann::json> events;  // rollbacks
+  std::vector<nlohmann::json> files;   // saves and loads
 };
 
 // Trains on dp_replicate x dp_shard x tp thread ranks (as the configuration says) and reads the

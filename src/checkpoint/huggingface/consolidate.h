@@ -22,7 +22,7 @@ struct ConsolidateOptions {
     return HfTensors();
   };
   bool with_optimizer = false;  // the whole training state as well
-  ToolOptions tool;
+  ToolOptions tool = {};
 };
 
 // Streams the weights of STEP_DIR into a Hugging Face folder that `transformers` loads:

@@ -143,6 +143,10 @@ void MetricsFile::write(const SaveMetrics& m) {
   write_line(line);
 }
 
+void MetricsFile::write(const LoadMetrics& m) {
+  write_line({{"step", m.step}, {"load_ms", number(m.load_ms)}});
+}
+
 void MetricsFile::sync() {
   {
     const std::lock_guard lock(mutex_);

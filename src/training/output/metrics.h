@@ -50,6 +50,12 @@ struct SaveMetrics {
   std::string failure;    // why it failed; empty: it is committed
 };
 
+// The states that a start has read from a checkpoint.
+struct LoadMetrics {
+  int64_t step = 0;      // that the run goes on from; 0 for a start with weights alone
+  double load_ms = 0.0;  // of rank 0, until every rank had its own
+};
+
 struct EvalMetrics {
   int64_t step = 0;
   double loss = 0.0;                  // mean over the targets
@@ -75,6 +81,7 @@ class MetricsFile {
   void write(const StepMetrics& metrics);
   void write(const EvalMetrics& metrics);
   void write(const SaveMetrics& metrics);
+  void write(const LoadMetrics& metrics);
   // Drops the lines of steps after event.back_to and writes a line that tells why. Its step is
   // back_to: a run that resumes there still leaves the samples out.
   void write(const RollbackEvent& event);
