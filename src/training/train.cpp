@@ -206,6 +206,7 @@ TrainOutcome run(const Config& requested, std::unique_ptr<Communicator> joined,
   // Once, but for checkpoints whose data turn out to be damaged: then all that follows from the
   // start is chosen anew.
   for (bool loaded = false; !loaded;) {
+    config.schedule.steps = requested.schedule.steps;
     start = choose_start(config, folder.checkpoints, folder.path / "checkpoints", fingerprints,
                          world, console);
     config.schedule.steps = start.schedule_steps;  // in place of auto: part of what a run records
