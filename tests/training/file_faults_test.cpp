@@ -80,7 +80,7 @@ TEST_F(FileFaults, StoppingAllRanksForLongerThanTheLimitEndsNothing) {
 
 TEST_F(FileFaults, OneRankReadsWhatACheckpointSaysAndEachItsOwnData) {
   write("parallel: {dp_shard: 2}\n");
-  ASSERT_EQ(train("", 2, "--set training.stop_after=2").exit_code, 0);
+  ASSERT_EQ(train("", 2, "--set training.steps=2").exit_code, 0);
   // A read that one of these rules forbids would end the run.
   const Result result = train(
       "open */step-00000002/manifest.json EIO from=2; open */pieces.safetensors EIO rank=1; "
@@ -97,7 +97,7 @@ TEST_F(FileFaults, OneRankReadsWhatACheckpointSaysAndEachItsOwnData) {
 // The first look at a file does not find it, as on a network file system.
 TEST_F(FileFaults, AFileThatAppearsLateIsWaitedFor) {
   write("parallel: {dp_shard: 2}\n");
-  ASSERT_EQ(train("", 2, "--set training.stop_after=2").exit_code, 0);
+  ASSERT_EQ(train("", 2, "--set training.steps=2").exit_code, 0);
   for (const char* late : {"stat */step-00000002/rank-00001.safetensors ENOENT nth=1 rank=1",
                            "stat */step-00000002/rank-00001.safetensors ENOENT nth=1 rank=0",
                            "stat */step-00000002/pieces.safetensors ENOENT nth=1 rank=0",

@@ -35,10 +35,10 @@ class CheckpointReader : public StateSource {
     return checkpoint_->dtype(tensor, state);
   }
 
-  // Gives `sink` a whole tensor in row-major order as `dtype`, in parts of a few MiB, whatever boxes
-  // it is stored in; each stored byte is read about once. UserError if values are beyond the range
-  // of `dtype`, after `sink` has had them: what it makes of them counts only when stream() has
-  // returned.
+  // Gives `sink` a whole tensor in row-major order as `dtype`, in parts of a few MiB, whatever
+  // boxes it is stored in; each stored byte is read about once. UserError if values are beyond the
+  // range of `dtype`, after `sink` has had them: what it makes of them counts only when stream()
+  // has returned.
   void stream(const std::string& tensor, const std::string& state, Dtype dtype,
               const std::function<void(const std::byte* data, int64_t bytes)>& sink);
 
