@@ -46,7 +46,9 @@ checkpoint: {every: 1, keep: 0}
     const Result result = tool(arguments);
     EXPECT_EQ(result.exit_code, 0) << arguments << ": " << result.err;
     EXPECT_EQ(result.err, "") << "stderr is no terminal, so no bar";
-    if (!out.empty()) EXPECT_EQ(result.out, out);
+    if (!out.empty()) {
+      EXPECT_EQ(result.out, out);
+    }
   }
   void expect_refused(const std::string& arguments, const std::string& why, int code = 2) {
     const Result result = tool(arguments);

@@ -24,7 +24,10 @@ std::vector<std::string> warnings(const Config& config, const RunStart& start = 
 RunStart imported(const TemporaryFolder& folder, const std::string& file) {
   std::filesystem::create_directories(folder / "step" / kHfFilesFolder);
   write_file(folder / "step" / kHfFilesFolder / file, "{}");
-  return {folder / "step", true, {}};
+  RunStart start;
+  start.folder = folder / "step";
+  start.weights_only = true;
+  return start;
 }
 
 TEST(DataWarnings, BytesBesideATokenizer) {
