@@ -96,8 +96,8 @@ void add_import(CLI::App& parent, Action& action) {
   };
   CLI::App& command =
       add_command(parent, "import",
-                  "Turn a Hugging Face model folder into a step folder; a run starts from it with "
-                  "checkpoint.init_from.");
+                  "Turn a Hugging Face model folder into a step folder. A run needs no import: "
+                  "checkpoint.init_from takes either.");
   const auto arguments = std::make_shared<Arguments>();
   command.add_option("HF_DIR", arguments->hf_dir, "Holds config.json and *.safetensors")
       ->required();

@@ -111,7 +111,7 @@ struct CheckpointSection {
   int64_t keep_every = 0;       // those of multiples of so many steps stay; 0: none do
   int keep_best = 0;            // so many with the lowest validation loss stay; 0: none do
   std::string resume = "auto";  // auto | none | a step folder
-  std::string init_from;        // a step folder whose weights start the run; empty: random
+  std::string init_from;        // a folder whose weights start the run; empty: random
   // Keys that decide the mathematics and may be changed on a resume all the same.
   std::vector<std::string> allow_change;
 };

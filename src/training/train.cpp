@@ -78,10 +78,12 @@ Manifest manifest_of(const Config& config, const EnginePlan& plan,
   return manifest;
 }
 
-// The checkpoint that the run starts from, open and known to hold this model's tensors.
-std::unique_ptr<CheckpointReader> open_start(const RunStart& start, const Manifest& needed) {
+// What the run starts from, open and known to hold this model's tensors. A Hugging Face folder is
+// so already.
+std::shared_ptr<StateSource> open_start(RunStart& start, const Manifest& needed) {
+  if (start.hugging_face) return std::move(start.hugging_face);
   if (!start.folder) return nullptr;
-  auto reader = std::make_unique<CheckpointReader>(*start.folder);
+  auto reader = std::make_shared<CheckpointReader>(*start.folder);
   check_tensors(reader->manifest(), needed.tensors);
   if (!start.weights_only) check_states(reader->manifest(), needed);
   return reader;
@@ -89,15 +91,15 @@ std::unique_ptr<CheckpointReader> open_start(const RunStart& start, const Manife
 
 // Random weights, or what the run starts from: its weights, or all of the states. Collective: if a
 // rank was asked to stop meanwhile, all throw StopRequested.
-void fill(Engine& engine, const RunStart& start, CheckpointReader* reader, const Config& config,
+void fill(Engine& engine, const RunStart& start, StateSource* source, const Config& config,
           const StopSignal& stop_signal) {
   const auto give_up = [&] { return stop_signal.requested(); };
-  if (!reader)
+  if (!source)
     engine.initialize(config.run.seed, give_up);
   else if (start.weights_only)
-    engine.load({kStateParam}, *reader, give_up);
+    engine.load({kStateParam}, *source, give_up);
   else
-    engine.load(checkpoint_states(config.optimizer), *reader, give_up);
+    engine.load(checkpoint_states(config.optimizer), *source, give_up);
   throw_if_stop_agreed(engine.mesh().world(), stop_signal);
 }
 
@@ -186,8 +188,8 @@ TrainOutcome run(const Config& requested, std::unique_ptr<Communicator> joined,
 
   OpenFolder folder(config, world, stop_signal);
   Console& console = folder.console;
-  const RunStart start = choose_start(config, folder.checkpoints, folder.path / "checkpoints",
-                                      fingerprints, world, console);
+  RunStart start = choose_start(config, folder.checkpoints, folder.path / "checkpoints",
+                                fingerprints, world, console);
   config.schedule.steps = start.schedule_steps;  // in place of auto: part of what a run records
   OwedValidation owed(folder.path, root);
   owed.find(start.progress.step, data.valid != nullptr, world, folder.warn());
@@ -200,17 +202,16 @@ TrainOutcome run(const Config& requested, std::unique_ptr<Communicator> joined,
 
   EnginePlan plan = plan_engine(config, mesh, config.data.seq_len);
   Manifest manifest = manifest_of(config, plan, fingerprints, start.record);
-  auto reader = open_start(start, manifest);
-  manifest.model = model_record(reader ? reader->manifest().model : nlohmann::json(), config.model,
-                                config.data.seq_len);
+  auto source = open_start(start, manifest);
+  manifest.model = model_record(start.model, config.model, config.data.seq_len);
   announce(config, manifest, shape, console);
   for (const std::string& text : data_warnings(config, data, start)) console.warn(text);
   MemoryReport memory(world, mesh.device(), console);
   out_of_memory.expect(world.rank(), mesh.device(), plan.memory);
   Engine engine(std::move(plan), config, mesh);
   if (!engine.warning().empty()) console.warn("memory.offload_dir: " + engine.warning());
-  fill(engine, start, reader.get(), config, stop_signal);
-  reader.reset();
+  fill(engine, start, source.get(), config, stop_signal);
+  source.reset();
   out_of_memory.allocated(engine.ledger());
   memory.start(engine.ledger(), engine.predicted_memory());
 
@@ -221,8 +222,8 @@ TrainOutcome run(const Config& requested, std::unique_ptr<Communicator> joined,
     write_run_hf_files(config, start, console);
   }
   const auto metrics = folder.open_metrics(root, start.progress.step);
-  Reporter reporter(config, console, metrics.get(), memory);
   folder.checkpoints.forget_losses_after(start.progress.step);
+  Reporter reporter(config, console, metrics.get(), memory);
   Trainer trainer({.config = config,
                    .engine = engine,
                    .train_data = *data.train,

@@ -24,7 +24,8 @@ std::vector<std::string> warnings(const Config& config, const RunStart& start = 
 RunStart imported(const TemporaryFolder& folder, const std::string& file) {
   std::filesystem::create_directories(folder / "step" / kHfFilesFolder);
   write_file(folder / "step" / kHfFilesFolder / file, "{}");
-  return {folder / "step", true, {}};
+  return {
+      .folder = folder / "step", .weights_only = true, .hf_files = find_hf_files(folder / "step")};
 }
 
 TEST(DataWarnings, BytesBesideATokenizer) {

@@ -50,11 +50,11 @@ void Engine::initialize(uint64_t seed, const GiveUp& give_up) {
   executor_.parameters_changed();
 }
 
-void Engine::load(const std::vector<std::string>& states, CheckpointReader& reader,
+void Engine::load(const std::vector<std::string>& states, StateSource& source,
                   const GiveUp& give_up) {
   for (FlatBucket* bucket : buckets_) {
     if (give_up()) break;
-    load_states({bucket}, states, reader);
+    load_states({bucket}, states, source);
   }
   release_moments();
   executor_.parameters_changed();

@@ -45,10 +45,10 @@ class Engine {
 
   // Random weights, each tensor's by `seed` and its name: the same on every mesh.
   void initialize(uint64_t seed, const GiveUp& give_up);
-  // Fills the named states (`param`, the optimizer's moments) from a checkpoint, each rank its own
-  // parts. Errors as CheckpointReader::read().
+  // Fills the named states (`param`, the optimizer's moments) from what was stored, each rank its
+  // own parts. Errors as the source's read().
   void load(
-      const std::vector<std::string>& states, CheckpointReader& reader,
+      const std::vector<std::string>& states, StateSource& source,
       const GiveUp& give_up = [] { return false; });
   // This rank's pieces of the named states. They point into the engine's memory (of states on a
   // GPU: into copies that the Snapshot owns), so they must be written before the next update.

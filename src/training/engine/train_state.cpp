@@ -78,7 +78,7 @@ Snapshot take_snapshot(const std::vector<FlatBucket*>& buckets, const Mesh& mesh
 }
 
 void load_states(const std::vector<FlatBucket*>& buckets, const std::vector<std::string>& states,
-                 CheckpointReader& reader) {
+                 StateSource& source) {
   for (FlatBucket* bucket : buckets) {
     bucket->settle();
     for (size_t i = 0; i < states.size(); ++i) {
@@ -86,7 +86,7 @@ void load_states(const std::vector<FlatBucket*>& buckets, const std::vector<std:
       if (!state.defined()) continue;
       const at::Tensor host = state.is_cpu() ? state : at::zeros_like(state, at::kCPU);
       for (const Segment& segment : bucket->update_segments())
-        reader.read(piece_of(segment, states[i], host));
+        source.read(piece_of(segment, states[i], host));
       if (!host.is_same(state)) copy_from_host(bucket->device(), state, host);
     }
   }

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "checkpoint/format/pieces.h"
-#include "checkpoint/store/reader.h"
+#include "checkpoint/format/state_source.h"
 #include "parallel/executor/stage.h"
 #include "parallel/fsdp/flat_bucket.h"
 
@@ -29,6 +29,6 @@ Snapshot take_snapshot(const std::vector<FlatBucket*>& buckets, const Mesh& mesh
 
 // Fills the named states of all that this rank's optimizer updates.
 void load_states(const std::vector<FlatBucket*>& buckets, const std::vector<std::string>& states,
-                 CheckpointReader& reader);
+                 StateSource& source);
 
 }  // namespace tessera

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "checkpoint/store/reader.h"
 #include "optim/grad_norm.h"
 #include "optim/lr_schedule.h"
 #include "parallel/comm/core/file_work.h"
@@ -249,8 +250,8 @@ void Trainer::roll_back(const GlobalBatch& batch, const std::string& what,
   write_rollback_record(
       folder->parent_path(), back,
       order_of(parts_.manifest.seed, parts_.manifest.data, parts_.manifest.config), world_);
-  parts_.reporter.warn(
   parts_.checkpoints.forget_losses_after(back.step);
+  parts_.reporter.warn(
       fmt::format("{}. Going back to {} and on without these samples", what, folder->string()));
   parts_.reporter.rolled_back(
       {progress_.step + 1, back.step, batch.counters.begin, batch.counters.end, parameter});

@@ -4,10 +4,12 @@
 
 #include "base/error.h"
 #include "base/files/files.h"
-#include "checkpoint/store/run_folder.h"
+#include "checkpoint/huggingface/hf_files.h"
 #include "config/rules/resume.h"
 #include "config/save.h"
+#include "parallel/comm/core/agreement.h"
 #include "training/loop/rollback_record.h"
+#include "training/start/initial_weights.h"
 #include "training/start/model_record.h"
 #include "training/start/rank_agreement.h"
 #include "training/start/resume_rules.h"
@@ -80,11 +82,21 @@ void start_with_weights(const Config& config, RunStart& start, Communicator& wor
                         Console& console) {
   start.folder = config.checkpoint.init_from;
   start.weights_only = true;
-  read_on_all_ranks(world, [&] { check_step_folder(*start.folder, "checkpoint.init_from"); });
-  const Manifest manifest = manifest_on_all_ranks(*start.folder, world);
-  check_same_model(manifest.model, *config.model, *start.folder);
-  start.record.starts.push_back({"checkpoint.init_from", manifest.id, manifest.step});
+  InitialWeights weights;
+  read_on_all_ranks(world, [&] { weights = look_at_weights(*start.folder); });
+  check_same_on_all_ranks({{"checkpoint", weights.id, *start.folder}}, world);
+  check_same_model(weights.model, *config.model, *start.folder);
+  start.model = weights.model;
+  start.hugging_face = weights.hugging_face;
+  start.hf_files = weights.hugging_face ? start.folder : find_hf_files(*start.folder);
+  if (start.hugging_face)
+    agree(world, [&] {  // each rank its part of the data
+      start.hugging_face->check_tied_head(world.rank(), world.size());
+      return std::string();
+    });
+  start.record.starts.push_back({"checkpoint.init_from", weights.id, weights.step});
   console.line("starting at step 0 with the weights of " + start.folder->string());
+  for (const std::string& note : weights.notes) console.line(note);
 }
 
 }  // namespace
@@ -98,6 +110,8 @@ RunStart choose_start(const Config& config, CheckpointManager& checkpoints,
   if (start.folder) {
     const Manifest manifest = manifest_on_all_ranks(*start.folder, world);
     resume_from(config, data, manifest, start, world, console);
+    start.model = manifest.model;
+    start.hf_files = find_hf_files(*start.folder);
     const std::string& resume = config.checkpoint.resume;
     if (resume != "auto" && clean_path(resume) == *start.folder)
       start.record.starts.push_back({"checkpoint.resume", manifest.id, manifest.step});

@@ -22,9 +22,9 @@ namespace tessera {
 //                              | where init_from names |
 //                              | another start         |
 //
-// Who began where is told by the identities of manifests (RunRecord), never by paths. With resume:
-// none steps in run.dir are refused. All of it is decided by rank 0. UserError also for a missing
-// or broken PATH. Collective.
+// Who began where is told by the identities of checkpoints (RunRecord), never by paths. With
+// resume: none steps in run.dir are refused. All of it is decided by rank 0. UserError also for a
+// missing or broken PATH. Collective.
 std::optional<std::filesystem::path> start_folder(const Config& config,
                                                   CheckpointManager& checkpoints,
                                                   const std::filesystem::path& checkpoint_dir,
