@@ -13,6 +13,7 @@
 #include "config/rules/resolve_mesh.h"
 #include "training/engine/memory_forecast.h"
 #include "training/output/memory_report.h"
+#include "training/start/initial_weights.h"
 #include "training/start/model_record.h"
 #include "training/start/open_data.h"
 
@@ -53,8 +54,7 @@ void check_start(const Config& config, RuleReport& report) {
     });
   if (!c.init_from.empty())
     try_part({"checkpoint.init_from", "model"}, report, [&] {
-      check_step_folder(c.init_from, "checkpoint.init_from");
-      check_same_model(read_manifest(c.init_from).model, *config.model, c.init_from);
+      check_same_model(look_at_weights(c.init_from).model, *config.model, c.init_from);
     });
 }
 

@@ -116,7 +116,7 @@ struct CheckpointSection {
   std::string staging_dir;  // a folder on the node's own disk; empty: none
   OnSaveError on_error = OnSaveError::kStop;
   std::string resume = "auto";  // auto | none | a step folder
-  std::string init_from;        // a step folder whose weights start the run; empty: random
+  std::string init_from;        // a folder whose weights start the run; empty: random
   // Keys that decide the mathematics and may be changed on a resume all the same.
   std::vector<std::string> allow_change;
 };

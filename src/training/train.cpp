@@ -79,30 +79,31 @@ Manifest manifest_of(const Config& config, const EnginePlan& plan,
 
 // What follows from the start of the run, whose checkpoint must hold this model's tensors.
 void take_start(const RunStart& start, const Config& config, Manifest& manifest) {
-  nlohmann::json model;
   if (start.checkpoint) {
     const Manifest& stored = start.checkpoint->manifest();
     check_tensors(stored, manifest.tensors);
     if (!start.weights_only) check_states(stored, manifest);
-    model = stored.model;
   }
   manifest.config = to_json(config);
   manifest.run = to_json(start.record);
-  manifest.model = model_record(model, config.model, config.data.seq_len);
+  manifest.model = model_record(start.model, config.model, config.data.seq_len);
 }
 
 // Random weights, or what the run starts from: its weights, or all of the states. Collective: if a
 // rank was asked to stop meanwhile, all throw StopRequested.
 void fill(Engine& engine, const RunStart& start, const Config& config,
           const StopSignal& stop_signal) {
-  if (!start.checkpoint) {
-    engine.initialize(config.run.seed, [&] { return stop_signal.requested(); });
-  } else {
+  const auto give_up = [&] { return stop_signal.requested(); };
+  const auto states = start.weights_only ? std::vector<std::string>{kStateParam}
+                                         : checkpoint_states(config.optimizer);
+  if (start.hugging_face) {
+    engine.load(states, *start.hugging_face, give_up);
+  } else if (start.checkpoint) {
     CheckpointReader reader(start.checkpoint);
     reader.blocks().set_each_part([&] { stop_signal.check(); });
-    engine.load(start.weights_only ? std::vector<std::string>{kStateParam}
-                                   : checkpoint_states(config.optimizer),
-                reader);
+    engine.load(states, reader);
+  } else {
+    engine.initialize(config.run.seed, give_up);
   }
   throw_if_stop_agreed(engine.mesh().world(), stop_signal);
 }
@@ -252,6 +253,7 @@ TrainOutcome run(const Config& requested, std::unique_ptr<Communicator> joined,
     });
   }
   start.checkpoint.reset();  // its index may be large
+  start.hugging_face.reset();
   out_of_memory.allocated(engine->ledger());
   memory->start(engine->ledger(), engine->predicted_memory());
 

@@ -46,7 +46,13 @@ TEST_F(StepFolders, AHuggingFaceFolderIsNamed) {
   fs::create_directories(dir_ / "hf");
   spit(dir_ / "hf/config.json", "{}");
   EXPECT_TRUE(contains(user_error([&] { check_step_folder(dir_ / "hf"); }),
-                       "tessera checkpoint import makes one of it"));
+                       "checkpoint.init_from takes it as it is, and tessera checkpoint import "
+                       "makes a step folder of it"));
+  EXPECT_FALSE(is_hugging_face_folder(dir_ / "nothing"));
+  EXPECT_FALSE(is_hugging_face_folder(step(5)));
+  EXPECT_TRUE(is_hugging_face_folder(dir_ / "hf"));
+  EXPECT_TRUE(contains(user_error([&] { check_step_folder(dir_ / "hf/config.json"); }),
+                       "it is a file of the Hugging Face folder " + (dir_ / "hf").string()));
 }
 
 TEST_F(StepFolders, AStepFolderAndWhatIsNothingOfTheKindPass) {

@@ -362,6 +362,13 @@ TEST(Cli, ImportRefusesAnotherModel) {
   result = import_with("");
   EXPECT_EQ(result.exit_code, 2);
   EXPECT_HAS(result.err, "11 missing: model.embed_tokens.weight");
+  // A run that would start from the folder itself is told so by the check of its configuration.
+  dir.write("c.yaml", kMinimal);
+  const std::string from_hf =
+      "config check c.yaml --set 'model={config: hf/config.json}' --set checkpoint.init_from=hf";
+  result = run(dir, from_hf);
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_HAS(result.err, "11 missing: model.embed_tokens.weight");
   EXPECT_FALSE(std::filesystem::exists(dir.path() / "step"));
   std::filesystem::rename(dir.path() / "hf/model.safetensors",
                           dir.path() / "hf/model-00001-of-00002.safetensors");

@@ -151,6 +151,8 @@ def check_variant(checks, name: str, data: Path, folder: Path) -> None:
     line = one_step(changed / "config.json", data, folder / "trained", init_from=str(step_dir))
     checks.below(f"{name}: loss of the first step",
                  reference.relative(line["loss"], loss_of(read, data, line["samples"])), 1e-5)
+    direct = one_step(changed / "config.json", data, folder / "direct", init_from=str(changed))
+    checks.true(f"{name}: the same loss without an import", direct["loss"] == line["loss"])
     for run, start in ("trained", "weights"), ("fresh", "random weights"):
         if run == "fresh":
             one_step(changed / "config.json", data, folder / run, resume="none")

@@ -2,6 +2,8 @@
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
 
 #include "checkpoint/huggingface/consolidate.h"
 #include "checkpoint/huggingface/import.h"
@@ -24,8 +26,9 @@ inline void export_step(const std::filesystem::path& step, const std::filesystem
   consolidate(step, out, options);
 }
 
-inline void import_folder(const std::filesystem::path& hf, const std::filesystem::path& step) {
-  import_hugging_face(hf, step, recognize);
+inline std::vector<std::string> import_folder(const std::filesystem::path& hf,
+                                              const std::filesystem::path& step) {
+  return import_hugging_face(hf, step, recognize);
 }
 
 }  // namespace tessera

@@ -26,6 +26,7 @@ RunStart imported(const TemporaryFolder& folder, const std::string& file) {
   write_file(folder / "step" / kHfFilesFolder / file, "{}");
   RunStart start;
   start.folder = folder / "step";
+  start.hf_files = *start.folder / kHfFilesFolder;
   start.weights_only = true;
   return start;
 }

@@ -4,8 +4,8 @@
 #include <string_view>
 #include <vector>
 
+#include "checkpoint/huggingface/hf_tensors.h"
 #include "checkpoint/huggingface/hugging_face.h"
-#include "checkpoint/huggingface/import.h"
 
 namespace tessera {
 

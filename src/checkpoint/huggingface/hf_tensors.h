@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/format/pieces.h"
+
 namespace tessera {
 
 // A tensor of a Hugging Face file that is not simply one of ours.
@@ -32,6 +34,12 @@ struct HfTensors {
   // Name endings of tensors that old files hold and that are not read, since they follow from the
   // configuration: rotary frequencies, causal masks.
   std::vector<std::string> ignored;
+};
+
+// What a model knows about Hugging Face folders that hold it.
+struct HfModel {
+  HfTensors tensors;
+  std::vector<TensorInfo> parameters;  // all, as checkpoints name them; empty: those of the files
 };
 
 }  // namespace tessera

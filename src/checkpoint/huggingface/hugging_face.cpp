@@ -125,6 +125,7 @@ void open_files(HuggingFaceFolder& folder, const HfTensors& names) {
   for (const std::string& name : files.names) {
     folder.files.push_back(folder.path / name);
     SafetensorsHeader header = read_safetensors_header(File::open(folder.files.back()));
+    folder.headers.push_back(header.xxh3);
     for (TensorEntry& entry : header.entries) {
       if (is_ignored(names, entry.name)) continue;
       if (!file_of.emplace(entry.name, name).second)

@@ -27,8 +27,9 @@ struct HuggingFaceFolder {
   std::filesystem::path path;
   nlohmann::json config;
   std::vector<std::filesystem::path> files;
-  std::vector<Tensor> tensors;     // file by file, in the order of their data
-  std::vector<std::string> notes;  // for the user, a line each
+  std::vector<std::string> headers;  // of each file, the digest of its header
+  std::vector<Tensor> tensors;       // file by file, in the order of their data
+  std::vector<std::string> notes;    // for the user, a line each
 };
 
 // Reads DIR/config.json. UserError if `dir` is no folder, or the file is missing, unreadable or no

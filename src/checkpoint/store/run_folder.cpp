@@ -80,6 +80,12 @@ std::optional<std::filesystem::path> newest_step_in(const std::filesystem::path&
   return std::nullopt;
 }
 
+bool is_hugging_face_folder(const std::filesystem::path& path) {
+  std::error_code error;
+  return std::filesystem::exists(path / "config.json", error) &&
+         !std::filesystem::exists(path / "manifest.json", error);
+}
+
 void check_step_folder(const std::filesystem::path& path, std::string_view key) {
   const std::string given = key.empty() ? path.string() : fmt::format("{}: {}", key, path.string());
   std::error_code error;
@@ -95,12 +101,14 @@ void check_step_folder(const std::filesystem::path& path, std::string_view key) 
       !std::filesystem::exists(path / "manifest.json", error))
     fail_user("checkpoint", "{}; it is a run folder without any checkpoint, and one is wanted",
               given);
-  if (std::filesystem::exists(path / "config.json", error) &&
-      !std::filesystem::exists(path / "manifest.json", error))
+  if (is_hugging_face_folder(path))
     fail_user("checkpoint",
-              "{}; it is a Hugging Face folder, and a step folder is wanted: tessera checkpoint "
-              "import makes one of it",
+              "{}; it is a Hugging Face folder, and a step folder is wanted: checkpoint.init_from "
+              "takes it as it is, and tessera checkpoint import makes a step folder of it",
               given);
+  if (std::filesystem::is_regular_file(path, error) && is_hugging_face_folder(folder_of(path)))
+    fail_user("checkpoint", "{}; it is a file of the Hugging Face folder {}; give the folder",
+              given, folder_of(path).string());
 }
 
 std::vector<std::string> remove_left_overs(const std::filesystem::path& dir) {

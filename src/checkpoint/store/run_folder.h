@@ -34,10 +34,13 @@ std::string step_dir_name(int64_t step);
 // nothing of the kind. Goes by names alone: what is inside is not read.
 std::optional<std::filesystem::path> newest_step_in(const std::filesystem::path& path);
 
+// Whether the path is a folder with a config.json of Hugging Face and no manifest of ours.
+bool is_hugging_face_folder(const std::filesystem::path& path);
+
 // UserError if `path` is no step folder but one that newest_step_in() can guess from, a run folder
-// without checkpoints, or a Hugging Face folder; the message names what was probably meant. `key`:
-// who gave the path, such as checkpoint.resume; empty: the command line. Anything else passes:
-// opening it says what is wrong.
+// without checkpoints, or a Hugging Face folder or file; the message names what was probably meant.
+// `key`: who gave the path, such as checkpoint.resume; empty: the command line. Anything else
+// passes: opening it says what is wrong.
 void check_step_folder(const std::filesystem::path& path, std::string_view key = {});
 
 // Removes what killed or failed saves and removals left, as far as that can be done. What stays

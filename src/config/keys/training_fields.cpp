@@ -191,10 +191,11 @@ Section checkpoint_section(CheckpointSection& c) {
                "never; a path: from that step folder.",
                {"resume_from", "load", "resume_from_checkpoint", "load_checkpoint", "ckpt_path"}},
               {"init_from",
-               path_or("none", c.init_from, "a step folder"),
+               path_or("none", c.init_from, "a step folder or a Hugging Face folder"),
                false,
                kFree,
-               "A step folder whose weights a new run starts from, such as an imported model.",
+               "The weights that a new run starts from: those of a step folder or of a Hugging "
+               "Face folder (config.json and *.safetensors).",
                {"pretrained", "pretrained_model_name_or_path", "model_name_or_path",
                 "initial_load_path"}},
               {"allow_change",

@@ -24,7 +24,7 @@ void warn_of_bytes(const Config& config, const Data& data, const RunStart& start
   const IndexedDataset* bytes = find_bytes(*data.train);
   if (!bytes && data.valid) bytes = find_bytes(*data.valid);
   if (!bytes) return;
-  const auto files = start.folder ? find_hf_files(*start.folder) : std::nullopt;
+  const auto& files = start.hf_files;
   const int64_t vocab_size = config.model->input().vocab_size;
   if (files && has_tokenizer(*files)) {
     warnings.push_back(

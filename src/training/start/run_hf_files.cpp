@@ -65,8 +65,7 @@ std::vector<std::string> differences(const json& there, const json& here, const 
 void write_run_hf_files(const Config& config, const RunStart& start, Console& console) {
   const std::filesystem::path folder = std::filesystem::path(config.run.dir) / kHfFilesFolder;
   const bool at_step_0 = !start.folder || start.weights_only;
-  const auto carried = start.folder ? find_hf_files(*start.folder) : std::nullopt;
-  if (at_step_0 || carried) replace_hf_files(carried, folder);
+  if (at_step_0 || start.hf_files) replace_hf_files(start.hf_files, folder);
   if (config.model->input().kind != DataKind::kImages) return;
 
   std::error_code error;

@@ -18,10 +18,11 @@ std::optional<RunRecord> run_record_of(const Manifest& manifest) {
   if (manifest.run.is_null()) return std::nullopt;
   RunRecord record;
   try {
-    for (const json& start : manifest.run.at("starts"))
+    for (const json& start : manifest.run.at("starts")) {
       record.starts.push_back({start.at("key").get<std::string>(),
-                               start.at("manifest").get<std::string>(),
-                               start.at("step").get<int64_t>()});
+                               start.at("manifest").get<std::string>(), std::nullopt});
+      if (!start.at("step").is_null()) record.starts.back().step = start["step"].get<int64_t>();
+    }
     for (const json& change : manifest.run.at("changes"))
       record.changes.push_back(
           {change.at("step").get<int64_t>(),
@@ -36,7 +37,9 @@ std::optional<RunRecord> run_record_of(const Manifest& manifest) {
 json to_json(const RunRecord& record) {
   json starts = json::array(), changes = json::array();
   for (const auto& start : record.starts)
-    starts.push_back({{"key", start.key}, {"manifest", start.manifest}, {"step", start.step}});
+    starts.push_back({{"key", start.key},
+                      {"manifest", start.manifest},
+                      {"step", start.step ? json(*start.step) : json()}});
   for (const auto& [step, change] : record.changes)
     changes.push_back(
         {{"step", step}, {"key", change.key}, {"old", change.before}, {"new", change.after}});

@@ -16,9 +16,9 @@ struct RunRecord {
   // A checkpoint that a configuration named as the start: checkpoint.resume of every state, or
   // checkpoint.init_from of the weights alone. By its identity, since folders move and are copied.
   struct Start {
-    std::string key;       // "checkpoint.resume" or "checkpoint.init_from"
-    std::string manifest;  // Manifest::id
-    int64_t step = 0;
+    std::string key;              // "checkpoint.resume" or "checkpoint.init_from"
+    std::string manifest;         // Manifest::id; of a Hugging Face folder HuggingFaceSource::id()
+    std::optional<int64_t> step;  // nullopt: a Hugging Face folder, whose weights have none
   };
   std::vector<Start> starts;  // in the order in which they happened
   // Keys that a resume has changed though they decide the mathematics.

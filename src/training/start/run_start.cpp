@@ -6,11 +6,14 @@
 #include "base/files/files.h"
 #include "base/files/late_file.h"
 #include "base/xxh3.h"
+#include "checkpoint/huggingface/hf_files.h"
 #include "checkpoint/store/open_on_ranks.h"
 #include "checkpoint/store/run_folder.h"
 #include "config/rules/resume.h"
 #include "config/save.h"
+#include "parallel/comm/core/agreement.h"
 #include "training/loop/rollback_record.h"
+#include "training/start/initial_weights.h"
 #include "training/start/model_record.h"
 #include "training/start/rank_agreement.h"
 #include "training/start/resume_rules.h"
@@ -88,13 +91,34 @@ void start_with_weights(const Config& config, RunStart& start, Communicator& wor
                         Console& console) {
   start.folder = config.checkpoint.init_from;
   start.weights_only = true;
-  read_on_all_ranks(world, [&] { check_step_folder(*start.folder, "checkpoint.init_from"); });
-  start.checkpoint = open_on_all_ranks(world, *start.folder);
-  check_seen_by_all(*start.checkpoint, world);
-  const Manifest& manifest = start.checkpoint->manifest();
-  check_same_model(manifest.model, *config.model, *start.folder);
-  start.record.starts.push_back({"checkpoint.init_from", manifest.id, manifest.step});
+  // A step folder is read by rank 0 for all; of a Hugging Face folder every rank reads the headers,
+  // since it goes to their data itself.
+  const bool hugging_face = is_hugging_face_folder(*start.folder);
+  InitialWeights weights;
+  read_on_all_ranks(world, [&] {
+    if (hugging_face)
+      weights = weights_of_hugging_face(*start.folder);
+    else
+      check_init_from(*start.folder);
+  });
+  if (hugging_face) {
+    check_same_on_all_ranks({{"checkpoint", weights.id, *start.folder}}, world);
+    agree(world, [&] {  // each rank its part of the data
+      weights.hugging_face->check_tied_head(world.rank(), world.size());
+      return std::string();
+    });
+  } else {
+    start.checkpoint = open_on_all_ranks(world, *start.folder);
+    check_seen_by_all(*start.checkpoint, world);
+    weights = weights_of_step(start.checkpoint->manifest(), *start.folder);
+  }
+  check_same_model(weights.model, *config.model, *start.folder);
+  start.model = weights.model;
+  start.hugging_face = weights.hugging_face;
+  start.hf_files = hugging_face ? start.folder : find_hf_files(*start.folder);
+  start.record.starts.push_back({"checkpoint.init_from", weights.id, weights.step});
   console.line("starting at step 0 with the weights of " + start.folder->string());
+  for (const std::string& note : weights.notes) console.line(note);
 }
 
 }  // namespace
@@ -112,6 +136,8 @@ RunStart choose_start(const Config& config, CheckpointManager& checkpoints,
     check_seen_by_all(*start.checkpoint, world);
     const Manifest& manifest = start.checkpoint->manifest();
     resume_from(config, data, manifest, start, world, console);
+    start.model = manifest.model;
+    start.hf_files = find_hf_files(*start.folder);
     const std::string& resume = config.checkpoint.resume;
     if (resume != "auto" && clean_path(resume) == *start.folder)
       start.record.starts.push_back({"checkpoint.resume", manifest.id, manifest.step});

@@ -2,10 +2,12 @@
 
 #include <filesystem>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "checkpoint/huggingface/hf_source.h"
 #include "checkpoint/store/manager.h"
 #include "checkpoint/store/stored_checkpoint.h"
 #include "config/config.h"
@@ -23,7 +25,12 @@ struct RunStart {
   std::shared_ptr<const StoredCheckpoint> checkpoint = nullptr;  // in `folder`; null: none
   bool newest_of_run = false;  // damaged data of it are no error: choose_start() finds an older one
   bool weights_only = false;
-  Progress progress;
+  // Open, if `folder` is a Hugging Face folder, until the weights are loaded.
+  std::shared_ptr<HuggingFaceSource> hugging_face = nullptr;
+  nlohmann::json model = nullptr;  // the config.json of what is in `folder`; null: there is none
+  // The folder whose files a model needs besides its weights (checkpoint/huggingface/hf_files.h).
+  std::optional<std::filesystem::path> hf_files = std::nullopt;
+  Progress progress = {};
   int64_t schedule_steps = 0;  // that the learning rate's schedule spans
   RunRecord record = {};       // what the run's checkpoints say of its past
 };

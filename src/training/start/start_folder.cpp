@@ -8,6 +8,7 @@
 #include "checkpoint/store/open_on_ranks.h"
 #include "checkpoint/store/run_folder.h"
 #include "parallel/comm/core/agreement.h"
+#include "training/start/initial_weights.h"
 #include "training/start/run_record.h"
 
 namespace tessera {
@@ -32,14 +33,16 @@ std::optional<Manifest> newest_readable(const Path& checkpoint_dir,
   return std::nullopt;
 }
 
-// "the run that began with checkpoint.resume at the checkpoint of step 10, 0123456789abcdef".
+// "a run that began with checkpoint.resume at the checkpoint of step 10, 0123456789abcdef".
 std::string began_text(const Manifest& newest) {
   const auto record = run_record_of(newest);
   if (!record) return "a run that does not say where it began (of an older program)";
   if (record->starts.empty()) return "a run that began with random weights";
   const auto& start = record->starts.back();
-  return fmt::format("a run that began with {} at the checkpoint of step {}, {}", start.key,
-                     start.step, start.manifest);
+  return fmt::format("a run that began with {} at the {}, {}", start.key,
+                     start.step ? fmt::format("checkpoint of step {}", *start.step)
+                                : "weights of a Hugging Face folder",
+                     start.manifest);
 }
 
 // What an explicit checkpoint.resume means for a run folder that holds steps.
@@ -81,7 +84,7 @@ void check_began_at_weights(const Path& init_from, const Manifest& newest, const
   try {
     if (!record) {
       why_unknown = "its checkpoints do not say where it began";
-    } else if (record->began_at("checkpoint.init_from", read_manifest(init_from).id)) {
+    } else if (record->began_at("checkpoint.init_from", look_at_weights(init_from).id)) {
       return;
     }
   } catch (const Error&) {  // weights that were needed once may be gone

@@ -30,9 +30,10 @@ struct StartFolder {
 //                              | where init_from names |
 //                              | another start         |
 //
-// Who began where is told by the identities of manifests (RunRecord), never by paths. With resume:
-// none steps in run.dir are refused. All of it is decided by rank 0. UserError also for a missing
-// PATH, DamagedError for a broken one; the data are checked when they are loaded. Collective.
+// Who began where is told by the identities of checkpoints (RunRecord), never by paths. With
+// resume: none steps in run.dir are refused. All of it is decided by rank 0. UserError also for a
+// missing PATH, DamagedError for a broken one; the data are checked when they are loaded.
+// Collective.
 StartFolder start_folder(const Config& config, CheckpointManager& checkpoints,
                          const std::filesystem::path& checkpoint_dir, Communicator& world,
                          Console& console);
