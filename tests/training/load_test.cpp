@@ -53,9 +53,9 @@ Reads load(const Config& config, MeshShape shape, int zero, const fs::path& from
 }
 
 int64_t stored_bytes(const fs::path& step) {
+  const auto checkpoint = StoredCheckpoint::open(step);
   int64_t bytes = 0;
-  for (const StoredPiece& piece : StoredCheckpoint::open(step)->index().pieces())
-    bytes += piece.bytes();
+  for (const StoredPiece& piece : checkpoint->index().pieces()) bytes += piece.bytes();
   return bytes;
 }
 
@@ -68,33 +68,37 @@ TEST(Load, EachByteIsReadOnceOnANode) {
   const fs::path step = step_of(config, 1);
   const int64_t bytes = stored_bytes(step);
   ASSERT_GT(bytes, 100'000);
-  // Every rank its own file; at zero 0, and with copies of dp_replicate, a part for the others.
-  for (const auto& [shape, zero] : {std::pair{MeshShape{1, 4, 1}, 3},
-                                    {MeshShape{1, 4, 1}, 0},
-                                    {MeshShape{2, 2, 1}, 3},
-                                    {MeshShape{4, 1, 1}, 1}}) {
-    const Reads reads = load(config, shape, zero, step);
+  // Every rank its own file; at zero 0 too, where each then hands its part to the others.
+  for (const int zero : {3, 0}) {
+    const Reads reads = load(config, {1, 4, 1}, zero, step);
     EXPECT_EQ(reads.bytes, bytes) << "zero " << zero;
     EXPECT_EQ(reads.opens, 4) << "zero " << zero;
   }
-  // One rank reads all; eight of zero 0 share what four wrote, so that blocks are cut at borders.
   EXPECT_EQ(load(config, {1, 1, 1}, 3, step).bytes, bytes);
-  const Reads eight = load(config, {1, 8, 1}, 0, step);
-  EXPECT_LE(eight.opens, 16);
-  EXPECT_LT(eight.bytes, 2 * bytes);
+  // Other meshes pad otherwise, so that readers share the blocks in which their parts meet: of so
+  // small a model whole pieces. Without handing over, these would read 2, 4 and 8 times as much.
+  for (const auto& [shape, zero] :
+       {std::pair{MeshShape{2, 2, 1}, 3}, {MeshShape{4, 1, 1}, 1}, {MeshShape{1, 8, 1}, 0}}) {
+    const Reads reads = load(config, shape, zero, step);
+    EXPECT_LT(reads.bytes, 2 * bytes) << shape.world() << " ranks";
+    EXPECT_LE(reads.opens, 2 * shape.world());
+  }
 }
 
 // ---- Damage ----------------------------------------------------------------------------------
 
-// Changes a byte of the data in the middle of a rank's file.
+// Changes a byte of the weights in a rank's file.
 void damage(const fs::path& step, int rank = 0) {
-  const fs::path path = step / rank_file_name(rank);
-  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
-  const auto middle = static_cast<std::streamoff>(fs::file_size(path) * 3 / 4);
-  file.seekg(middle);
-  const auto byte = static_cast<char>(file.get() ^ 1);
-  file.seekp(middle);
-  file.put(byte);
+  const auto checkpoint = StoredCheckpoint::open(step);
+  for (const StoredPiece& piece : checkpoint->index().pieces()) {
+    if (piece.file != rank || piece.state != 0) continue;
+    std::fstream file(checkpoint->file(rank), std::ios::in | std::ios::out | std::ios::binary);
+    file.seekg(piece.offset + piece.bytes() / 2);
+    const auto byte = static_cast<char>(file.get() ^ 1);
+    file.seekp(piece.offset + piece.bytes() / 2);
+    file.put(byte);
+    return;
+  }
 }
 
 // Ten steps on two ranks with a checkpoint every two, stopped after step `stop`.
