@@ -13,7 +13,6 @@ using ::testing::AllOf;
 using testing::bytes_of;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 using testing::write_file;
 
 std::vector<std::string> warnings(const Config& config, const RunStart& start = {}) {
@@ -34,8 +33,8 @@ RunStart imported(const TemporaryFolder& folder, const std::string& file) {
 TEST(DataWarnings, BytesBesideATokenizer) {
   const TemporaryFolder folder;
   const Config config = tiny_config(folder, "run");
-  EXPECT_THAT(warnings(config), IsEmpty());
-  EXPECT_THAT(warnings(config, imported(folder, "generation_config.json")), IsEmpty());
+  EXPECT_THAT(warnings(config), ElementsAre());
+  EXPECT_THAT(warnings(config, imported(folder, "generation_config.json")), ElementsAre());
   EXPECT_THAT(
       warnings(config, imported(folder, "tokenizer.json")),
       ElementsAre(AllOf(HasSubstr(config.data.train[0] + " holds bytes"),
@@ -56,7 +55,7 @@ TEST(DataWarnings, TokensOfATokenizerAreNoBytes) {
   testing::write_pair(folder / "words", 8, std::vector<uint16_t>(100 * 16 + 1, 5));
   const auto bytes = config.data.train;
   config.data.train = {folder / "words"};
-  EXPECT_THAT(warnings(config, imported(folder, "tokenizer.json")), IsEmpty());
+  EXPECT_THAT(warnings(config, imported(folder, "tokenizer.json")), ElementsAre());
   config.eval.every = 1;
   config.data.valid = bytes;
   EXPECT_THAT(warnings(config), ElementsAre(HasSubstr(bytes[0] + " holds bytes")));

@@ -149,7 +149,8 @@ TEST(InitFromHuggingFace, FilesAndConfigurationComeAlong) {
   std::ofstream(hf / "config.json") << described;
   std::ofstream(hf / "tokenizer.json") << "words";
   std::ofstream(hf / "notes.txt") << "not carried";
-  Config config = config_from(folder, "run", golden("llama"), hf);
+  Config config = config_from(folder, "run", hf, hf);
+  config.model.set_source(nullptr);  // as if the model's keys stood in the YAML
   run(config);
   const fs::path carried = fs::path(config.run.dir) / kHfFilesFolder;
   EXPECT_EQ(read_small_file(carried / "tokenizer.json", 100), "words");
