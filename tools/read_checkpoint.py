@@ -3,7 +3,7 @@
 
   tools/read_checkpoint.py STEP OUT.safetensors [STATE]   every tensor's STATE (param, exp_avg, ...) into one file
 
-docs/checkpoint-format.md says what is read here. Checksums are left to `tessera checkpoint inspect --verify`.
+docs/checkpoint-format.md says what is read here. Checksums are left to `tessera checkpoint verify`.
 """
 
 from __future__ import annotations

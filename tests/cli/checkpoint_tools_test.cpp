@@ -75,7 +75,7 @@ TEST_F(CheckpointTools, List) {
   EXPECT_EQ(listed["steps"].size(), 2u);
   EXPECT_EQ(listed["steps"][0]["state"], "whole");
   EXPECT_HAS(tool("list run").out, "whole, the newest\n");
-  expect_refused("list " + one_, "it is a step folder, and a run folder is wanted");
+  expect_refused("list " + one_, "is a step folder, and a run folder is wanted");
 }
 
 TEST_F(CheckpointTools, Inspect) {

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/files/files.h"
+#include "base/text/error_text.h"
 #include "base/text/quantities.h"
 #include "base/text/utc_text.h"
 #include "checkpoint/format/manifest.h"
@@ -77,10 +78,10 @@ ListedStep look_at(const fs::path& step_dir) {
     entry.why = why_damaged(step_dir, manifest);
     entry.state = entry.why.empty() ? kWhole : kDamaged;
   } catch (const DamagedError& error) {
-    entry.why = error.what();
+    entry.why = without_subsystem(error.what());
     if (entry.state.empty()) entry.state = kDamaged;
   } catch (const Error& error) {
-    entry.why = error.what();
+    entry.why = without_subsystem(error.what());
     if (entry.state.empty()) entry.state = "unreadable";
   }
   return entry;
