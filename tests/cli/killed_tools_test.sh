@@ -81,7 +81,8 @@ for tool in "${tools[@]}"; do
   done
 done
 
-kills=0 whole=0 absent=0 older_one=0
+kills=0
+declare -A outputs=([whole]=0 [absent]=0 [older]=0)
 begun=$SECONDS
 while ((kills < wanted)); do
   tool=${tools[RANDOM % ${#tools[@]}]}
@@ -99,19 +100,21 @@ while ((kills < wanted)); do
   kill -KILL "$job" 2>/dev/null && killed=true || killed=false
   code=0
   wait "$job" 2>/dev/null || code=$?
-  if $killed && ((code != 0)); then
-    kills=$((kills + 1))
-  elif ((code != 0)); then
-    die "ended with exit code $code"
-  fi
+  $killed || ((code == 0)) || die "ended with exit code $code"
   if same "$out" "$folder/$tool-source"; then
-    whole=$((whole + 1))
+    found=whole
   elif [[ ! -e $out ]]; then
-    absent=$((absent + 1))
+    found=absent
   elif [[ ${force[*]} ]] && same "$out" "$folder/$tool-older"; then
-    older_one=$((older_one + 1))
+    found=older
   else
     die "after $ms ms: what stands at the output's name is neither whole nor the older one"
+  fi
+  if ((code == 0)); then  # it was done before
+    [[ $found == whole ]] || die "it is done, but the output is $found"
+  else
+    kills=$((kills + 1))
+    outputs[$found]=$((outputs[$found] + 1))
   fi
   # The next call: with --force as before, or where nothing stands in its way.
   if [[ ! ${force[*]} ]] && [[ -e $out ]]; then rm -r "$out"; fi
@@ -120,5 +123,5 @@ while ((kills < wanted)); do
   rm -r "$out"
   [[ -z $(ls -A "$folder/work") ]] || die "after $ms ms: the next call left $(ls -A "$folder/work")"
 done
-echo "$kills kills by seed $seed in $((SECONDS - begun)) s; the output was whole $whole times, absent $absent times," \
-  "the older one $older_one times; each next call succeeded and left nothing behind"
+echo "$kills kills by seed $seed in $((SECONDS - begun)) s; the output was whole ${outputs[whole]} times, absent" \
+  "${outputs[absent]} times, the older one ${outputs[older]} times; each next call succeeded and left nothing behind"
