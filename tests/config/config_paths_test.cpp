@@ -54,7 +54,7 @@ TEST_F(Paths, EveryPathKeyIsExpanded) {
       expect_user_error([&] { read("~other/a"); }, {"another user's home"}, "other");
     }
   }
-  EXPECT_EQ(seen, 8);  // run.dir, memory.offload_dir, four of data, two of checkpoint
+  EXPECT_EQ(seen, 9);  // run.dir, memory.offload_dir, four of data, three of checkpoint
 }
 
 // A key whose text names a file, and that is not declared as one, would keep its `~`.
