@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import resource
+import os
 import time
 from pathlib import Path
 
 from torch.distributed.checkpoint._consolidate_hf_safetensors import consolidate_safetensors_files
 from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
+
+from watch import resident_peak_kib
 
 
 def hugging_face(shards: Path, out: Path, files: int) -> None:
@@ -44,7 +46,7 @@ def main() -> None:
     seconds = time.perf_counter() - start
     written = [file for file in [arguments.out, *arguments.out.rglob("*")] if file.is_file()]
     print(json.dumps({"seconds": seconds, "bytes": sum(file.stat().st_size for file in written),
-                      "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}))
+                      "peak_mib": resident_peak_kib(os.getpid()) / 1024}))
 
 
 if __name__ == "__main__":

@@ -51,7 +51,7 @@ def watch(command: list[str], run_dir: Path, ranks: int, launcher: bool, log: Pa
                     next_memory_poll = now + _MEMORY_POLL_SECONDS
                     if len(rank_pids) < ranks:
                         rank_pids = _rank_pids(process.pid) if launcher else [process.pid]
-                    peak_kib = max([peak_kib, *map(_peak_kib, rank_pids)])
+                    peak_kib = max([peak_kib, *map(resident_peak_kib, rank_pids)])
                 time.sleep(_POLL_SECONDS)
         finally:  # an interrupted benchmark leaves no run behind
             if process.poll() is None:
@@ -98,7 +98,7 @@ def _is_rank(pid: int) -> bool:
     return any(b"\0" + name in environment for name in _RANK_VARIABLES)
 
 
-def _peak_kib(pid: int) -> int:
+def resident_peak_kib(pid: int) -> int:
     """VmHWM: the most memory that was ever resident, shared pages included."""
     try:
         for line in Path(f"/proc/{pid}/status").read_text().splitlines():
