@@ -56,6 +56,7 @@ TEST_F(Unfinished, OtherFoldersAreNot) {
   const pid_t process = ended([] {});
   const std::string name = target_.string() + ".partial-";
   fs::create_directory(name + std::to_string(process));
+  fs::create_directories(name + std::to_string(process) + ".2/of a user");
   ProcessIdentity elsewhere = ProcessIdentity::own();
   elsewhere.machine = "another";
   fs::create_directory(name + "1234567.3");
@@ -63,6 +64,9 @@ TEST_F(Unfinished, OtherFoldersAreNot) {
   fs::create_directory(name + "mine");
   fs::create_directory(folder_ / "other.partial-1234567");
   EXPECT_TRUE(unfinished_folders(target_).empty());
+  // Killed before it could mark its folder.
+  EXPECT_FALSE(fs::exists(name + std::to_string(process)));
+  EXPECT_TRUE(fs::exists(name + std::to_string(process) + ".2/of a user"));
 }
 
 TEST_F(Unfinished, FilesOfEndedProcessesGo) {

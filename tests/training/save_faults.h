@@ -56,6 +56,25 @@ class SaveFaults : public ProgramRuns {
   }
   std::string latest() const { return read_small_file(checkpoints_ / "latest", 100); }
 
+  // Where the output tells of a step, and of a save.
+  static size_t line_of_step(const Result& result, int64_t wanted) {
+    const std::vector<std::string> lines = lines_of(result.text);
+    for (size_t i = 0; i < lines.size(); ++i) {
+      int64_t step = 0;
+      if (is_step_line(lines[i]) && std::istringstream(lines[i]) >> step && step == wanted)
+        return i;
+    }
+    ADD_FAILURE() << "no line of step " << wanted << " in " << result.text;
+    return 0;
+  }
+  static size_t line_of_save(const Result& result, const std::string& name) {
+    const std::vector<std::string> lines = lines_of(result.text);
+    for (size_t i = 0; i < lines.size(); ++i)
+      if (lines[i].starts_with("saved ") && lines[i].find(name) != std::string::npos) return i;
+    ADD_FAILURE() << "no line of the save of " << name << " in " << result.text;
+    return 0;
+  }
+
   // Each line of the table is followed by a warning, from the one that says that a save has failed
   // until a save succeeds. Returns how many there were.
   static int warned_lines(const Result& result) {

@@ -69,6 +69,10 @@ std::vector<std::filesystem::path> unfinished_folders(const std::filesystem::pat
       const auto owner = ProcessIdentity::parse(read_small_file(path / kMark, kMostMark));
       if (owner.life() == ProcessIdentity::Life::kEnded) ended.push_back(path);
     } catch (const Error&) {  // not ours, or its mark cannot be read
+      // Killed between making the folder and marking it: an empty one goes, whoever made it.
+      const int process =
+          process_of(path.filename().string(), target.filename().string() + kSuffix);
+      if (::kill(process, 0) != 0 && errno == ESRCH) ::rmdir(path.c_str());
     }
   }
   return ended;

@@ -27,6 +27,14 @@ bool is_within(const fs::path& path, const fs::path& folder) {
   return !error && at == top;
 }
 
+// Removes what is in the folder of one output, and the mark that says whose it is last: killed in
+// between, the next one still knows that it may go on. Returns a message if something stays.
+std::string remove_place(const fs::path& place) {
+  for (const char* part : {kNew, kOld})
+    if (const std::string why = remove_tree(place / part); !why.empty()) return why;
+  return remove_tree(place);
+}
+
 }  // namespace
 
 WholeFolder::WholeFolder(const fs::path& path, std::optional<Replace> replace)
@@ -43,13 +51,13 @@ WholeFolder::WholeFolder(const fs::path& path, std::optional<Replace> replace)
     make_folders(partial_);
     notes_ = try_folder(partial_);
   } catch (const Error&) {
-    remove_tree(place_);
+    remove_place(place_);
     throw;
   }
 }
 
 WholeFolder::~WholeFolder() {
-  remove_tree(place_);
+  remove_place(place_);
 }
 
 // Whether PATH names anything but an empty folder, which a rename replaces.
@@ -85,7 +93,7 @@ void WholeFolder::clear_left_overs() const {
   for (const fs::path& left : unfinished_folders(path_)) {
     std::error_code cannot;  // then the old folder stays where it is, and nothing is removed
     if (is_there(left / kOld) && !is_there(path_)) fs::rename(left / kOld, path_, cannot);
-    if (!cannot) remove_tree(left);
+    if (!cannot) remove_place(left);
   }
 }
 
@@ -115,7 +123,7 @@ void WholeFolder::publish() {
     throw;
   }
   sync_folder(folder_of(path_));
-  if (const std::string why = remove_tree(place_); !why.empty()) notes_.push_back(why);
+  if (const std::string why = remove_place(place_); !why.empty()) notes_.push_back(why);
 }
 
 }  // namespace tessera
