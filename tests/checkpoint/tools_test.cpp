@@ -155,7 +155,8 @@ TEST_F(Tools, ListOfWhatIsNoRun) {
   EXPECT_TRUE(contains(user_error([&] { list_steps(dir_ / "none"); }), "none does not exist"));
   EXPECT_TRUE(contains(user_error([&] { list_steps(dir_); }), "holds no checkpoints"));
   const fs::path step = save_on_mesh(dir_, 1, 1, 1, {kStateParam});
-  EXPECT_TRUE(contains(user_error([&] { list_steps(step); }), "is a step folder, and a run folder is"));
+  EXPECT_TRUE(
+      contains(user_error([&] { list_steps(step); }), "is a step folder, and a run folder is"));
   fs::create_directories(dir_ / "run/checkpoints");
   const StepList none = list_steps(dir_ / "run");
   EXPECT_EQ(none.newest, std::nullopt);

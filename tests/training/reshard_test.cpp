@@ -1,10 +1,10 @@
 // A checkpoint of any layout is loaded and saved again by any other, bit for bit: kv heads that
 // several ranks hold, a vocabulary in uneven parts, tied embeddings, both moments, halves.
+#include "checkpoint/tools/reshard.h"
 #include "base/error.h"
 #include "base/files/files.h"
 #include "checkpoint/store/reader.h"
 #include "checkpoint/tools/diff.h"
-#include "checkpoint/tools/reshard.h"
 #include "models/llama/llama.h"
 #include "parallel/executor/bucket_set.h"
 #include "support/convert_model.h"
