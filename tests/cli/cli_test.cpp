@@ -407,7 +407,7 @@ TEST(Cli, CheckpointErrorsExitWith2) {
   EXPECT_HAS(step.err, "without an import");
   std::filesystem::create_directories(dir.path() / "hf");
   std::ofstream(dir.path() / "hf/config.json") << "{}";
-  EXPECT_HAS(run(dir, "checkpoint consolidate hf out").err, "import makes one of it");
+  EXPECT_HAS(run(dir, "checkpoint consolidate hf out").err, "import makes a step folder of it");
   for (const std::string arguments :
        {"checkpoint inspect run", "checkpoint inspect run/checkpoints", "checkpoint verify run",
         "checkpoint diff run run", "checkpoint consolidate run out",
