@@ -57,6 +57,8 @@ TEST_F(Unfinished, OtherFoldersAreNot) {
   const std::string name = target_.string() + ".partial-";
   fs::create_directory(name + std::to_string(process));
   fs::create_directories(name + std::to_string(process) + ".2/of a user");
+  fs::create_directory(name + std::to_string(process) + ".4");
+  std::ofstream(name + std::to_string(process) + ".4/.owner").flush();
   ProcessIdentity elsewhere = ProcessIdentity::own();
   elsewhere.machine = "another";
   fs::create_directory(name + "1234567.3");
@@ -66,6 +68,7 @@ TEST_F(Unfinished, OtherFoldersAreNot) {
   EXPECT_TRUE(unfinished_folders(target_).empty());
   // Killed before it could mark its folder.
   EXPECT_FALSE(fs::exists(name + std::to_string(process)));
+  EXPECT_FALSE(fs::exists(name + std::to_string(process) + ".4"));
   EXPECT_TRUE(fs::exists(name + std::to_string(process) + ".2/of a user"));
 }
 

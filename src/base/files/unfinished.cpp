@@ -47,6 +47,31 @@ std::vector<std::filesystem::path> unfinished_of(const std::filesystem::path& ta
   return found;
 }
 
+// Whether the folder's mark names a process that has certainly ended.
+bool owner_has_ended(const std::filesystem::path& folder) {
+  constexpr int64_t kMostMark = 4096;
+  try {
+    const auto owner = ProcessIdentity::parse(read_small_file(folder / kMark, kMostMark));
+    return owner.life() == ProcessIdentity::Life::kEnded;
+  } catch (const Error&) {  // not ours, or its mark cannot be read
+    return false;
+  }
+}
+
+// Removes a folder whose process was killed between making it and marking it: one that is empty, or
+// has nothing but an empty mark.
+void remove_if_only_begun(const std::filesystem::path& folder, int process) {
+  if (::kill(process, 0) == 0 || errno != ESRCH) return;
+  std::error_code error;
+  std::filesystem::directory_iterator first(folder, error);
+  if (error) return;
+  const bool only_mark = first != std::filesystem::directory_iterator() &&
+                         first->path().filename() == kMark && first->file_size(error) == 0 &&
+                         !error && ++first == std::filesystem::directory_iterator();
+  if (only_mark) ::unlink((folder / kMark).c_str());
+  ::rmdir(folder.c_str());  // fails if anything is in it
+}
+
 }  // namespace
 
 std::filesystem::path unfinished_name(const std::filesystem::path& target, int number) {
@@ -62,18 +87,13 @@ void mark_unfinished(const std::filesystem::path& folder) {
 }
 
 std::vector<std::filesystem::path> unfinished_folders(const std::filesystem::path& target) {
-  constexpr int64_t kMostMark = 4096;
   std::vector<std::filesystem::path> ended;
   for (const auto& path : unfinished_of(target)) {
-    try {
-      const auto owner = ProcessIdentity::parse(read_small_file(path / kMark, kMostMark));
-      if (owner.life() == ProcessIdentity::Life::kEnded) ended.push_back(path);
-    } catch (const Error&) {  // not ours, or its mark cannot be read
-      // Killed between making the folder and marking it: an empty one goes, whoever made it.
-      const int process =
-          process_of(path.filename().string(), target.filename().string() + kSuffix);
-      if (::kill(process, 0) != 0 && errno == ESRCH) ::rmdir(path.c_str());
-    }
+    if (owner_has_ended(path))
+      ended.push_back(path);
+    else
+      remove_if_only_begun(
+          path, process_of(path.filename().string(), target.filename().string() + kSuffix));
   }
   return ended;
 }

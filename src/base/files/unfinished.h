@@ -19,7 +19,8 @@ std::filesystem::path unfinished_name(const std::filesystem::path& target, int n
 // Marks a folder as this process's, by a file in it.
 void mark_unfinished(const std::filesystem::path& folder);
 // The marked folders of TARGET whose process has certainly ended.
-// (Empty folders of ended processes, which had no time to mark them, are removed on the way.)
+// Those of processes that were killed before they could mark them, and which are empty, are removed
+// on the way.
 std::vector<std::filesystem::path> unfinished_folders(const std::filesystem::path& target);
 
 // Locks a file of this process, until the descriptor is closed: others see that somebody is at
