@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Ends runs by SIGKILL over and over, at random moments of start-up, steps and saves (one after every step, most of them
-# beside training): one rank, all ranks, or mpirun itself. Each start goes on from the newest checkpoint that was committed, and in the
-# end the metrics are an unbroken run's bit for bit.
+# beside training): one rank, all ranks, or mpirun itself. Each start goes on from the newest checkpoint that was
+# committed, and in the end the metrics are an unbroken run's bit for bit.
 #   kill_test.sh TESSERA [--kills N] [--seed S]
 set -euo pipefail
 tessera=$(realpath "$1") wanted=20 seed=1

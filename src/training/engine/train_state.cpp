@@ -3,7 +3,6 @@
 #include <ATen/ATen.h>
 
 #include "base/error.h"
-#include "parallel/device/host_copy.h"
 #include "training/engine/piece_replica.h"
 
 namespace tessera {

@@ -2,7 +2,6 @@
 
 #include <mpi.h>
 #include <sys/mman.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -13,6 +12,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/files/free_space.h"
 #include "parallel/comm/core/queued_communicator.h"
 #include "parallel/comm/core/self_group.h"
 #include "parallel/comm/mpi/mpi_resources.h"
@@ -54,10 +54,7 @@ int rank_of(MPI_Comm comm) {
 
 // Bytes that are left in the folder of shared memory; the largest number if it has no limit.
 int64_t free_shared_memory() {
-  struct statvfs info {};
-  if (statvfs(kSharedFolder, &info) != 0 || info.f_blocks == 0)
-    return std::numeric_limits<int64_t>::max();
-  return static_cast<int64_t>(info.f_bavail) * static_cast<int64_t>(info.f_frsize);
+  return free_bytes(kSharedFolder).value_or(std::numeric_limits<int64_t>::max());
 }
 
 [[noreturn]] void refuse_window(const std::string& name, int64_t wanted, int64_t there) {
