@@ -12,6 +12,7 @@
 #include "checkpoint_testing.h"
 #include "safetensors/reader.h"
 #include "safetensors/writer.h"
+#include "support/as_nobody.h"
 
 namespace tessera::testing {
 namespace {
@@ -435,20 +436,6 @@ TEST_F(Converts, CodeComesAlongOrIsNotNamed) {
   // The class is that of the weights that lie beside it.
   EXPECT_EQ(config["architectures"], json::array({"LlamaForCausalLM"}));
 }
-
-// As another user than root, whom permissions bind.
-class AsNobody {
- public:
-  AsNobody() : root_(geteuid() == 0) {
-    if (root_ && seteuid(65534) != 0) throw std::runtime_error("seteuid");
-  }
-  ~AsNobody() {
-    if (root_ && seteuid(0) != 0) std::abort();
-  }
-
- private:
-  bool root_;
-};
 
 // What keeps a source from being read is named, with its reason, as the user's to mend.
 TEST_F(Converts, ASourceThatCannotBeRead) {

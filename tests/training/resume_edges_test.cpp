@@ -10,6 +10,7 @@
 #include "base/files/files.h"
 #include "checkpoint/format/rank_file.h"
 #include "checkpoint/store/reader.h"
+#include "support/as_nobody.h"
 #include "support/error_of.h"
 #include "training/tiny_run.h"
 
@@ -85,20 +86,6 @@ TEST(ResumeEdges, TheLastStepIsSavedOutsideTheIntervalAlsoAfterAResume) {
   run(config);
   CheckpointReader(checkpoints(config) / step_dir_name(11)).verify();
 }
-
-// As another user than root, whom permissions bind.
-class AsNobody {
- public:
-  AsNobody() : root_(geteuid() == 0) {
-    if (root_ && seteuid(65534) != 0) throw std::runtime_error("seteuid");
-  }
-  ~AsNobody() {
-    if (root_ && seteuid(0) != 0) std::abort();
-  }
-
- private:
-  bool root_;
-};
 
 // Not at the first save, hours later.
 TEST(ResumeEdges, ARunFolderThatCannotBeWrittenToIsFoundBeforeTheFirstStep) {
