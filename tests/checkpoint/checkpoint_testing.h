@@ -16,6 +16,7 @@
 #include "checkpoint/store/reader.h"
 #include "parallel/comm/shm/thread_communicator.h"
 #include "support/temporary_folder.h"
+#include "support/verify_all.h"
 
 // What the tests of this folder share: a scratch folder, a model in miniature that can be laid out
 // on any mesh, and forged files.

@@ -98,7 +98,7 @@ TEST_F(Converts, ImportThenConsolidateIsTheIdentity) {
   EXPECT_TRUE(manifest.config.is_null());
   CheckpointReader reader(step_);
   EXPECT_EQ(reader.stored_dtype("model.norm.weight", kStateParam), Dtype::kF32);
-  reader.verify();
+  verify_all(step_);
 
   ConsolidateOptions options = exporting(llama);
   options.dtype = Dtype::kBF16;

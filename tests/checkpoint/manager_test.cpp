@@ -61,7 +61,7 @@ TEST_F(Managers, SaveMakesAWholeCheckpoint) {
   const Manifest manifest = read_manifest(step);
   EXPECT_EQ(manifest.samples, 800);
   EXPECT_EQ(manifest.files.size(), 2u);
-  CheckpointReader(step).verify();
+  verify_all(step);
 }
 
 // Neither skipped nor written over: it may be a different save.
@@ -114,7 +114,7 @@ TEST_F(Managers, MultiplesAndTheBestStayBesideTheNewest) {
   const std::set<std::string> left = {"latest",        "validation.json", "step-00000002",
                                       "step-00000004", "step-00000006",   "step-00000007"};
   EXPECT_EQ(listing(), left);
-  for (const int64_t step : {2, 4, 6, 7}) CheckpointReader(dir_ / step_dir_name(step)).verify();
+  for (const int64_t step : {2, 4, 6, 7}) verify_all(dir_ / step_dir_name(step));
   // Another manager of the folder knows the losses as well; one that cannot read them deletes
   // nothing.
   std::string warnings;
@@ -482,7 +482,7 @@ TEST_F(Managers, KilledAtEveryPointOfASave) {
     save(40, 2);
     EXPECT_EQ(listing(), (std::set<std::string>{"latest", "step-00000030", "step-00000040"}));
     EXPECT_EQ(find(), "step-00000040");
-    CheckpointReader(dir_ / "step-00000030").verify();
+    verify_all(dir_ / "step-00000030");
   }
 }
 

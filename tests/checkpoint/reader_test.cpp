@@ -224,7 +224,7 @@ TEST_F(Damaged, FilesMissingShortAndChanged) {
   EXPECT_TRUE(contains(open_error(), fmt::format("has {} bytes, the manifest says {}",
                                                  good.size() - 1, good.size())));
   // What is inside a file is found when it is read.
-  const auto verify_error = [&] { return user_error([&] { CheckpointReader(step_).verify(); }); };
+  const auto verify_error = [&] { return user_error([&] { verify_all(step_); }); };
   std::string header = good;
   header[good.find("/param")] ^= 2;
   spit(file, header);
@@ -244,7 +244,7 @@ TEST_F(Damaged, EveryFlippedByteIsFound) {
     std::string bad = good;
     bad[at] = static_cast<char>(bad[at] ^ 0x20);
     spit(file, bad);
-    const std::string message = user_error([&] { CheckpointReader(step_).verify(); });
+    const std::string message = user_error([&] { verify_all(step_); });
     EXPECT_TRUE(contains(message, "rank-00003.safetensors")) << at;
   }
 }
@@ -335,14 +335,14 @@ TEST_F(Readers, OldVersionsAreReadOnAnyMesh) {
     for (int to_shards = 1; to_shards <= 4; ++to_shards)
       for (int rank = 0; rank < to_shards * 2; ++rank)
         expect_rank_reads(reader, rank / 2, to_shards, rank % 2, 2, kAllStates);
-    CheckpointReader(step).verify();
+    verify_all(step);
     const fs::path file = step / rank_file_name(3);
     const std::string good = slurp(file);
     for (size_t at = 0; at < good.size(); at += 11) {
       std::string bad = good;
       bad[at] = static_cast<char>(bad[at] ^ 0x20);
       spit(file, bad);
-      const std::string message = user_error([&] { CheckpointReader(step).verify(); });
+      const std::string message = user_error([&] { verify_all(step); });
       EXPECT_TRUE(contains(message, "rank-00003.safetensors")) << at;
     }
   }

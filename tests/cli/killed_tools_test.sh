@@ -4,28 +4,13 @@
 # and leaves nothing of the killed one behind.
 #   killed_tools_test.sh TESSERA [--kills N] [--seed S]
 set -euo pipefail
-tessera=$(realpath "$1") wanted=30 seed=1
-shift
-while (($# > 0)); do
-  case $1 in
-    --kills) wanted=$2 ;;
-    --seed) seed=$2 ;;
-    *) echo "killed_tools_test.sh: '$1' is no option; there are --kills N and --seed S" >&2; exit 2 ;;
-  esac
-  shift 2
-done
-RANDOM=$seed
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
-mkfifo "$folder/never"
-exec 3<>"$folder/never"  # what pause() reads from, so that it need not start a process
-export OMP_NUM_THREADS=1 OMPI_MCA_pml=ob1 OMPI_MCA_btl=self,vader
-launcher=(mpirun --quiet --oversubscribe --bind-to none -n 4)
-((EUID != 0)) || launcher+=(--allow-run-as-root)
+# shellcheck source=tests/support/kills.sh
+source "$(dirname "${BASH_SOURCE[0]}")/../support/kills.sh"
+wanted=30 trial=preparation
+begin_kills "$@"
 
 # A checkpoint of four rank files, 50 MB, and the model folder of another one.
-for ((i = 0; i < 4000; i++)); do echo "line $((i * 7 % 1000))"; done >"$folder/text"
-"$tessera" data pack "$folder/text" --out "$folder/tokens" >/dev/null
+pack_text
 cat >"$folder/config.yaml" <<YAML
 run: {dir: $folder/run, seed: 3}
 model: {type: llama, hidden_size: 256, intermediate_size: 768, num_hidden_layers: 4, num_attention_heads: 4,
@@ -54,16 +39,6 @@ command_of() {  # NAME SOURCE|OLDER
     import) command=("$tessera" checkpoint import "$model" "$out") ;;
     reshard) command=("$tessera" checkpoint reshard "$from" "$out" --mesh 1x4x1) ;;
   esac
-}
-die() {
-  echo "FAILED: $trial: $*"
-  [[ ! -e $folder/log ]] || tail -n 20 "$folder/log"
-  exit 1
-}
-pause() {  # MS
-  local seconds
-  printf -v seconds '%d.%03d' $(($1 / 1000)) $(($1 % 1000))
-  read -rt "$seconds" -u 3 _ || true
 }
 same() { diff -rq "$1" "$2" >/dev/null 2>&1; }
 run() { "${command[@]}" "$@" >"$folder/log" 2>&1; }

@@ -4,30 +4,15 @@
 # committed, and in the end the metrics are an unbroken run's bit for bit.
 #   kill_test.sh TESSERA [--kills N] [--seed S]
 set -euo pipefail
-tessera=$(realpath "$1") wanted=20 seed=1
-shift
-while (($# > 0)); do
-  case $1 in
-    --kills) wanted=$2 ;;
-    --seed) seed=$2 ;;
-    *) echo "kill_test.sh: '$1' is no option; there are --kills N and --seed S" >&2; exit 2 ;;
-  esac
-  shift 2
-done
-RANDOM=$seed
+# shellcheck source=tests/support/kills.sh
+source "$(dirname "${BASH_SOURCE[0]}")/../support/kills.sh"
+wanted=20 trial=preparation
+begin_kills "$@"
 readonly steps=40
 # In turn. Each is a run on 4 ranks: what it shards and what it copies.
 meshes=("dp_shard: 2, tp: 2, zero: 3" "dp_replicate: 2, dp_shard: 2, tp: 1")
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
-mkfifo "$folder/never"
-exec 3<>"$folder/never"  # what pause() reads from, so that it need not start a process
-export OMP_NUM_THREADS=1 OMPI_MCA_pml=ob1 OMPI_MCA_btl=self,vader
-launcher=(mpirun --quiet --oversubscribe --bind-to none -n 4)
-((EUID != 0)) || launcher+=(--allow-run-as-root)
 
-for ((i = 0; i < 4000; i++)); do echo "line $((i * 7 % 1000))"; done >"$folder/text"
-"$tessera" data pack "$folder/text" --out "$folder/tokens" >/dev/null
+pack_text
 for mesh in "${!meshes[@]}"; do
   cat >"$folder/$mesh.yaml" <<YAML
 run: {dir: $folder/unbroken-$mesh, seed: 3}
@@ -43,16 +28,6 @@ done
 
 # What must be equal: everything but times and memory.
 curve() { grep -o '"step":[0-9]*,"loss":[^,]*,"grad_norm":[^,]*,"lr":[^,]*\|"samples":.*' "$1/metrics.jsonl"; }
-die() {
-  echo "FAILED: $trial: $*"
-  tail -n 20 "$folder/log"
-  exit 1
-}
-pause() {  # MS
-  local seconds
-  printf -v seconds '%d.%03d' $(($1 / 1000)) $(($1 % 1000))
-  read -rt "$seconds" -u 3 _ || true
-}
 # saved: the newest committed step, 0 if there is none.
 find_saved() {
   local manifest

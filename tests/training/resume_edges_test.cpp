@@ -9,9 +9,9 @@
 #include "base/error.h"
 #include "base/files/files.h"
 #include "checkpoint/format/rank_file.h"
-#include "checkpoint/store/reader.h"
 #include "support/as_nobody.h"
 #include "support/error_of.h"
+#include "support/verify_all.h"
 #include "training/tiny_run.h"
 
 namespace tessera {
@@ -81,10 +81,10 @@ TEST(ResumeEdges, TheLastStepIsSavedOutsideTheIntervalAlsoAfterAResume) {
   Config config = tiny_config(folder, "run");
   config.checkpoint.every = 4;
   run(stopped_run(config, 8));
-  CheckpointReader(checkpoints(config) / step_dir_name(10)).verify();
+  verify_all(checkpoints(config) / step_dir_name(10));
   config.training.steps = 11;
   run(config);
-  CheckpointReader(checkpoints(config) / step_dir_name(11)).verify();
+  verify_all(checkpoints(config) / step_dir_name(11));
 }
 
 // Not at the first save, hours later.

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <atomic>
 #include <deque>
 #include <map>
@@ -92,6 +93,7 @@ void plan_files(const Manifest& manifest, const ExportFiles& set, int64_t max_fi
     std::vector<TensorSpec> specs;
     for (size_t k = next; k < ends[i]; ++k) specs.push_back(set.tensors[k].spec);
     SharedFile& file = plan.files.emplace_back(set.folder / name, std::move(specs));
+    const auto first_item = std::ssize(plan.items);
     for (size_t first = next; next < ends[i]; ++next) {
       const ExportTensor& tensor = set.tensors[next];
       int64_t row = 0;
@@ -103,6 +105,9 @@ void plan_files(const Manifest& manifest, const ExportFiles& set, int64_t max_fi
       total += sizes[next];
       index["weight_map"][tensor.spec.name] = name;
     }
+    // The largest first, lest one thread is left with it at the end while the others have nothing.
+    std::stable_sort(plan.items.begin() + first_item, plan.items.end(),
+                     [](const Item& a, const Item& b) { return a.to->bytes() > b.to->bytes(); });
   }
   plan.bytes += total;
   if (ends.size() < 2) return;

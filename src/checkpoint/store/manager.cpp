@@ -127,7 +127,11 @@ void CheckpointManager::forget_losses_after(int64_t step) {
 
 void CheckpointManager::verify(const std::shared_ptr<const StoredCheckpoint>& checkpoint) {
   agree(world_, [&] {
-    verify_files(checkpoint, world_.rank(), world_.size(), stop_check_);
+    const PiecesByFile pieces = pieces_by_file(*checkpoint);
+    const auto rank = static_cast<size_t>(world_.rank()),
+               ranks = static_cast<size_t>(world_.size());
+    for (size_t file = rank; file < pieces.size(); file += ranks)
+      verify_file(checkpoint, pieces, file, stop_check_);
     return std::string();
   });
 }

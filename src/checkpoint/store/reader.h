@@ -42,9 +42,6 @@ class CheckpointReader : public StateSource {
   void stream(const std::string& tensor, const std::string& state, Dtype dtype,
               const std::function<void(const std::byte* data, int64_t bytes)>& sink);
 
-  // Reads all data and checks every checksum. DamagedError that names the file and piece.
-  void verify() { verify_files(checkpoint_, 0, 1); }
-
   // The reading below: what it has opened and read, and a call before each few MiB.
   BlockReader& blocks() { return blocks_; }
 

@@ -6,6 +6,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "checkpoint/format/manifest.h"
 #include "checkpoint/format/piece_index.h"
@@ -55,12 +56,15 @@ class StoredCheckpoint {
   TableNumbers numbers_;
 };
 
-// Reads the files number `first`, `first` + `stride`, ... of a checkpoint, and checks every
-// checksum, and that the files' own headers say the same as the index. DamagedError that names file
-// and piece. Memory: a fixed buffer. `each_part` is called before each few MiB; what it throws ends
-// the reading.
-void verify_files(
-    const std::shared_ptr<const StoredCheckpoint>& checkpoint, int first, int stride,
-    const std::function<void()>& each_part = [] {});
+// The pieces of each file of a checkpoint, in the order of their data. They point into its index.
+using PiecesByFile = std::vector<std::vector<const StoredPiece*>>;
+PiecesByFile pieces_by_file(const StoredCheckpoint& checkpoint);
+
+// Reads file number `file` of a checkpoint, and checks every checksum, and that the file's own
+// header says the same as the index. DamagedError that names file and piece. Memory: a fixed
+// buffer. `each_part` is called before each few MiB; what it throws ends the reading.
+void verify_file(
+    const std::shared_ptr<const StoredCheckpoint>& checkpoint, const PiecesByFile& pieces,
+    size_t file, const std::function<void()>& each_part = [] {});
 
 }  // namespace tessera

@@ -37,23 +37,24 @@ void check_header(const StoredCheckpoint& checkpoint, int32_t number,
 
 }  // namespace
 
-void verify_files(const std::shared_ptr<const StoredCheckpoint>& checkpoint, int first, int stride,
-                  const std::function<void()>& each_part) {
-  std::vector<std::vector<const StoredPiece*>> of_file(checkpoint->manifest().files.size());
-  for (const StoredPiece& piece : checkpoint->index().pieces())
-    if (piece.file % stride == first) of_file[static_cast<size_t>(piece.file)].push_back(&piece);
-  BlockReader reader(checkpoint);
-  reader.set_each_part(each_part);
-  for (auto file = static_cast<size_t>(first); file < of_file.size();
-       file += static_cast<size_t>(stride)) {
-    std::vector<const StoredPiece*>& pieces = of_file[file];
+PiecesByFile pieces_by_file(const StoredCheckpoint& checkpoint) {
+  PiecesByFile of_file(checkpoint.manifest().files.size());
+  for (const StoredPiece& piece : checkpoint.index().pieces())
+    of_file[static_cast<size_t>(piece.file)].push_back(&piece);
+  for (auto& pieces : of_file)
     std::sort(pieces.begin(), pieces.end(),
               [](const auto* a, const auto* b) { return a->offset < b->offset; });
-    check_header(*checkpoint, static_cast<int32_t>(file), pieces);
-    for (const StoredPiece* piece : pieces)
-      for (int64_t at = 0; at < piece->bytes();) at = reader.read(*piece, at, piece->bytes()).end;
-    reader.finish();
-  }
+  return of_file;
+}
+
+void verify_file(const std::shared_ptr<const StoredCheckpoint>& checkpoint,
+                 const PiecesByFile& pieces, size_t file, const std::function<void()>& each_part) {
+  BlockReader reader(checkpoint);
+  reader.set_each_part(each_part);
+  check_header(*checkpoint, static_cast<int32_t>(file), pieces[file]);
+  for (const StoredPiece* piece : pieces[file])
+    for (int64_t at = 0; at < piece->bytes();) at = reader.read(*piece, at, piece->bytes()).end;
+  reader.finish();
 }
 
 }  // namespace tessera

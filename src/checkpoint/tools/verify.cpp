@@ -12,8 +12,8 @@ namespace {
 constexpr int64_t kPart = int64_t{4} << 20;  // about what is read between two calls of each_part
 
 // The damage of file number `number`; empty if there is none.
-std::string damage_of(const std::shared_ptr<const StoredCheckpoint>& checkpoint, size_t number,
-                      ByteProgress& progress) {
+std::string damage_of(const std::shared_ptr<const StoredCheckpoint>& checkpoint,
+                      const PiecesByFile& pieces, size_t number, ByteProgress& progress) {
   const std::vector<ManifestFile>& files = checkpoint->manifest().files;
   std::string damage;
   int64_t counted = 0;
@@ -23,8 +23,7 @@ std::string damage_of(const std::shared_ptr<const StoredCheckpoint>& checkpoint,
     progress.add(bytes);
   };
   try {
-    verify_files(checkpoint, static_cast<int>(number), static_cast<int>(files.size()),
-                 [&] { count(kPart); });
+    verify_file(checkpoint, pieces, number, [&] { count(kPart); });
   } catch (const DamagedError& error) {
     damage = error.what();
   }
@@ -37,13 +36,14 @@ std::string damage_of(const std::shared_ptr<const StoredCheckpoint>& checkpoint,
 std::vector<std::string> verify_step(const std::filesystem::path& step_dir,
                                      const ToolOptions& tool) {
   const auto checkpoint = StoredCheckpoint::open(step_dir);
-  const size_t files = checkpoint->manifest().files.size();
+  const PiecesByFile pieces = pieces_by_file(*checkpoint);
+  const size_t files = pieces.size();
   int64_t bytes = 0;
   for (const ManifestFile& file : checkpoint->manifest().files) bytes += file.size;
   ByteProgress progress(bytes, tool.progress);
   std::vector<std::string> damage(files);
   share_out(files, tool.threads, [&]() -> Worker {
-    return [&](size_t i) { damage[i] = damage_of(checkpoint, i, progress); };
+    return [&](size_t i) { damage[i] = damage_of(checkpoint, pieces, i, progress); };
   });
   std::erase(damage, "");
   return damage;

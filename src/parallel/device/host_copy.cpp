@@ -5,16 +5,6 @@
 #include <algorithm>
 
 namespace tessera {
-namespace {
-
-void copy_through_pinned(const Device& device, const at::Tensor& to, const at::Tensor& from) {
-  if (to.numel() == 0) return;
-  const int64_t chunk = std::min(to.numel(), kCopyChunkBytes / to.element_size());
-  copy_in_chunks(to.view({-1}), from.view({-1}), device.empty_pinned({chunk}, to.scalar_type()),
-                 device.current_stream());
-}
-
-}  // namespace
 
 void copy_in_chunks(const at::Tensor& to, const at::Tensor& from, const at::Tensor& through,
                     const Stream& stream) {
@@ -28,15 +18,11 @@ void copy_in_chunks(const at::Tensor& to, const at::Tensor& from, const at::Tens
   }
 }
 
-at::Tensor host_copy(const Device& device, const at::Tensor& tensor) {
-  if (tensor.is_cpu()) return tensor;
-  const at::Tensor host = at::empty_like(tensor, at::kCPU);
-  copy_through_pinned(device, host, tensor);
-  return host;
-}
-
 void copy_from_host(const Device& device, const at::Tensor& tensor, const at::Tensor& host) {
-  copy_through_pinned(device, tensor, host);
+  if (tensor.numel() == 0) return;
+  const int64_t chunk = std::min(tensor.numel(), kCopyChunkBytes / tensor.element_size());
+  copy_in_chunks(tensor.view({-1}), host.view({-1}),
+                 device.empty_pinned({chunk}, tensor.scalar_type()), device.current_stream());
 }
 
 }  // namespace tessera

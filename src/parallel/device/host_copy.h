@@ -4,14 +4,11 @@
 
 namespace tessera {
 
-// Copies of large tensors to and from the host's ordinary memory, through a piece of pinned memory
+// Copies of large tensors from and to the host's ordinary memory, through a piece of pinned memory
 // of at most kCopyChunkBytes: LibTorch never gives pinned memory back and rounds it up to a power
 // of two, so a piece as large as the tensor would cost too much. Copies run on the current stream;
 // the host waits for them.
 inline constexpr int64_t kCopyChunkBytes = int64_t{64} << 20;
-
-// A copy of a contiguous tensor in the host's memory; the tensor itself if it lies there already.
-at::Tensor host_copy(const Device& device, const at::Tensor& tensor);
 
 // tensor (contiguous, of the device) <- host, of equal shape and dtype.
 void copy_from_host(const Device& device, const at::Tensor& tensor, const at::Tensor& host);
