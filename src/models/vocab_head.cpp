@@ -1,6 +1,7 @@
 #include "models/vocab_head.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include "models/scores.h"
 #include "parallel/tensor_parallel/vocab_argmax.h"

@@ -1,6 +1,7 @@
 // Every layer with a backward pass of its own against plain ATen under autograd, on 1, 2 and 4
 // ranks.
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
 
 #include <ATen/CPUGeneratorImpl.h>

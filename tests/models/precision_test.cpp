@@ -1,5 +1,6 @@
 // Llama's layers in fp64, fp32, bf16 and fp16, and with parameters that stay in fp32.
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/grad_mode.h>
 
 #include <cmath>
 #include <map>

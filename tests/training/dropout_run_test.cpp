@@ -1,4 +1,5 @@
 // Training with dropout: the same masks on every mesh, in every split, recomputed and resumed.
+#include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include "data/token_source.h"

@@ -1,6 +1,7 @@
 #include "parallel/fsdp/flat_bucket.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include "base/error.h"
 #include "kernels/kernels.h"
