@@ -99,8 +99,8 @@ TEST_F(FaultInjectionRun, ACollectiveThatIsLeftOutOrResizedIsNamed) {
 
 // A run without a fault, and the ranks that make none, use their world as it is.
 TEST(FaultInjection, WrapsNothingWithoutNeed) {
-  const std::optional<InjectedFault> collective = InjectedFault{
-      .rank = 0, .step = 1, .at = FaultMoment::kCollective, .deed = FaultDeed::kSkip};
+  const std::optional<InjectedFault> collective =
+      InjectedFault{.rank = 0, .step = 1, .at = FaultMoment::kCollective, .deed = FaultDeed::kSkip};
   run_thread_ranks(2, [&](Communicator& world) {
     for (const auto& asked : {std::optional<InjectedFault>(), collective}) {
       FaultInjection faults(asked, world);
@@ -152,11 +152,11 @@ class FaultInjectionJob : public FaultInjectionRun {
     config_.parallel.dp_shard = 0;
     const std::string file = folder_ / "c.yaml", log = folder_ / "log";
     std::ofstream(file) << to_yaml(config_);
-    const std::string command =
-        "OMP_NUM_THREADS=1 timeout 120 " TESSERA_MPIRUN
-        " --allow-run-as-root --oversubscribe --bind-to none -n " +
-        std::to_string(ranks) + " '" TESSERA_BINARY_DIR "/tessera' train '" + file + "' >'" + log +
-        "' 2>&1 </dev/null";
+    const std::string command = "OMP_NUM_THREADS=1 timeout 120 " TESSERA_MPIRUN
+                                " --allow-run-as-root --oversubscribe --bind-to none -n " +
+                                std::to_string(ranks) +
+                                " '" TESSERA_BINARY_DIR "/tessera' train '" + file + "' >'" + log +
+                                "' 2>&1 </dev/null";
     const int status = std::system(command.c_str());
     std::ostringstream output;
     output << std::ifstream(log).rdbuf();

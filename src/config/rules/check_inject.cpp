@@ -26,8 +26,8 @@ void check_step(const Config& c, const InjectedFault& fault, RuleReport& report)
                   step, last);
     return;
   }
-  if (fault.at == FaultMoment::kValidation && !(due(step, c.eval.every) ||
-                                                (c.eval.every > 0 && step == last)))
+  if (fault.at == FaultMoment::kValidation &&
+      !(due(step, c.eval.every) || (c.eval.every > 0 && step == last)))
     report.broken({"debug.inject.step", "debug.inject.at", "eval.every"},
                   "debug.inject.step: {}; no validation follows it (eval.every: {}); give the "
                   "number of a step after which there is one",
@@ -58,9 +58,8 @@ void check_inject(const Config& config, int ranks, RuleReport& report) {
   if (!config.debug.inject) return;
   const InjectedFault& fault = *config.debug.inject;
   if (fault.rank >= ranks)
-    report.broken({"debug.inject.rank"},
-                  "debug.inject.rank: {}; with {} rank{} it must be {}", fault.rank, ranks,
-                  ranks == 1 ? "" : "s",
+    report.broken({"debug.inject.rank"}, "debug.inject.rank: {}; with {} rank{} it must be {}",
+                  fault.rank, ranks, ranks == 1 ? "" : "s",
                   ranks == 1 ? "0" : fmt::format("from 0 to {}", ranks - 1));
   else if (ranks == 1 && fault.at == FaultMoment::kCollective)
     report.broken({"debug.inject.at"},

@@ -87,8 +87,8 @@ inline void timeout_case(Communicator& world) {
 inline void receive_timeout_case(Communicator& world) {
   if (world.rank() != 0) return;
   const std::string text = error_of([&] { world.recv(at::zeros({10}, at::kFloat), 1).wait(); });
-  expect_contains(text, "recv(Float, 10 elements, from 1) #1 on " + world.rank_text(0) +
-                            " timed out after");
+  expect_contains(
+      text, "recv(Float, 10 elements, from 1) #1 on " + world.rank_text(0) + " timed out after");
 }
 
 // The last rank is late by more than the usual limit of `world`, which has a short one: that is an

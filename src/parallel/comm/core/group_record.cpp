@@ -119,9 +119,8 @@ GroupView GroupRecord::view() const {
   view.done = done_;
   for (const Entry& entry : entries_)
     if (entry.number != 0) view.last.push_back(view_of(entry, now));
-  std::sort(
-      view.last.begin(), view.last.end(),
-      [](const OperationView& a, const OperationView& b) { return a.number < b.number; });
+  std::sort(view.last.begin(), view.last.end(),
+            [](const OperationView& a, const OperationView& b) { return a.number < b.number; });
   return view;
 }
 

@@ -28,8 +28,8 @@ struct Operation {
   at::Tensor out;  // written; all_reduce and broadcast work in place on it
   at::Tensor in;   // read
   ReduceOp reduce = ReduceOp::kSum;
-  int peer = -1;  // root, destination or source
-  uint64_t sequence = 0;  // 1, 2, ... within the group
+  int peer = -1;           // root, destination or source
+  uint64_t sequence = 0;   // 1, 2, ... within the group
   bool file_work = false;  // started while ranks were at work on files
 
   char* out_data = nullptr;

@@ -39,8 +39,7 @@ void Watch::raise(Awaited awaited) const {
   if (closing_.load(std::memory_order_relaxed))
     throw Error(fmt::format("{} was given up: the communicator is gone", head()));
   const std::string which = file_work_ ? fmt::format(" ({})", kFileWorkLimit) : "";
-  const std::string who =
-      awaited.ranks.empty() ? "" : group_.ranks->text(awaited.ranks) + " ";
+  const std::string who = awaited.ranks.empty() ? "" : group_.ranks->text(awaited.ranks) + " ";
   const std::string text = fmt::format("{} timed out after {} ms{}: {}{}", head(), limit_.count(),
                                        which, who, awaited.what);
   note(std::move(awaited), limit_);

@@ -38,8 +38,8 @@ class NcclCommunicator final : public Communicator {
         host_(std::move(host)),
         world_(std::move(world)),
         queue_(std::make_shared<NcclQueue>(
-            make_group_context(name() + " on GPUs", rank(), rank_names(),
-                               limits_of(world_.options), state_of(*host_)),
+            make_group_context(name() + " on GPUs", rank(), rank_names(), limits_of(world_.options),
+                               state_of(*host_)),
             world_.device, std::move(handle))),
         exceptions_at_birth_(std::uncaught_exceptions()) {
     world_.watch->add(queue_);

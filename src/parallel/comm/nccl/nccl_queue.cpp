@@ -169,7 +169,8 @@ ncclResult_t NcclQueue::enqueue(const Task& task, ncclComm_t comm) const {
   fail("comm", "{}: a barrier has no data for the GPU", group_.name);
 }
 
-// out slice i <- rank i's in slice of this rank. One group call: NCCL runs sends and receives at once.
+// out slice i <- rank i's in slice of this rank. One group call: NCCL runs sends and receives at
+// once.
 ncclResult_t NcclQueue::exchange_slices(const Operation& op, char* out, ncclComm_t comm) const {
   const auto stream = static_cast<cudaStream_t>(stream_.handle());
   const ncclDataType_t type = nccl_type(op.dtype);

@@ -302,7 +302,9 @@ void ShmTransport::send(const Operation& op, const Watch& watch) {
     wake_if_sleeping(sent, mine.mail_sleepers[op.peer]);
     wait_on(
         taken, theirs.mail_sleepers[size_ + rank_], [&](uint32_t now) { return now == count; },
-        [&] { watch.check([&] { return Awaited{{op.peer}, "did not receive"}; }); });
+        [&] { watch.check([&] {
+                return Awaited{{op.peer}, "did not receive"};
+              }); });
   }
 }
 
@@ -316,7 +318,9 @@ void ShmTransport::recv(const Operation& op, const Watch& watch) {
     const uint32_t before = taken.load(std::memory_order_relaxed);
     wait_on(
         sent, theirs.mail_sleepers[rank_], [&](uint32_t now) { return now != before; },
-        [&] { watch.check([&] { return Awaited{{op.peer}, "did not send"}; }); });
+        [&] { watch.check([&] {
+                return Awaited{{op.peer}, "did not send"};
+              }); });
     copy(op.out_data + at, theirs.cell, std::min(cell_bytes_, total - at));
     taken.store(before + 1);
     wake_if_sleeping(taken, mine.mail_sleepers[size_ + op.peer]);

@@ -69,8 +69,8 @@ class ThreadGroup {
 class ThreadCommunicator final : public QueuedCommunicator {
  public:
   ThreadCommunicator(const GroupContext& context, std::shared_ptr<ThreadGroup> group)
-      : QueuedCommunicator(context, std::make_shared<ShmTransport>(
-                                        context.rank, group->segments(), kWindowBytes, group)),
+      : QueuedCommunicator(context, std::make_shared<ShmTransport>(context.rank, group->segments(),
+                                                                   kWindowBytes, group)),
         group_(std::move(group)) {}
 
   std::unique_ptr<Communicator> split(int color, int key, std::string name) override {
