@@ -296,15 +296,14 @@ void ShmTransport::send(const Operation& op, const Watch& watch) {
   SharedWord& sent = mine.sent[op.peer];
   SharedWord& taken = theirs.taken[rank_];
   const int64_t total = op.count * op.element_bytes;
+  const auto awaited = [&] { return Awaited{{op.peer}, "did not receive"}; };
   for (int64_t at = 0; at < total; at += cell_bytes_) {
     copy(mine.cell, op.in_data + at, std::min(cell_bytes_, total - at));
     const uint32_t count = sent.fetch_add(1) + 1;
     wake_if_sleeping(sent, mine.mail_sleepers[op.peer]);
     wait_on(
         taken, theirs.mail_sleepers[size_ + rank_], [&](uint32_t now) { return now == count; },
-        [&] { watch.check([&] {
-                return Awaited{{op.peer}, "did not receive"};
-              }); });
+        [&] { watch.check(awaited); });
   }
 }
 
@@ -314,13 +313,12 @@ void ShmTransport::recv(const Operation& op, const Watch& watch) {
   SharedWord& sent = theirs.sent[rank_];
   SharedWord& taken = mine.taken[op.peer];
   const int64_t total = op.count * op.element_bytes;
+  const auto awaited = [&] { return Awaited{{op.peer}, "did not send"}; };
   for (int64_t at = 0; at < total; at += cell_bytes_) {
     const uint32_t before = taken.load(std::memory_order_relaxed);
     wait_on(
         sent, theirs.mail_sleepers[rank_], [&](uint32_t now) { return now != before; },
-        [&] { watch.check([&] {
-                return Awaited{{op.peer}, "did not send"};
-              }); });
+        [&] { watch.check(awaited); });
     copy(op.out_data + at, theirs.cell, std::min(cell_bytes_, total - at));
     taken.store(before + 1);
     wake_if_sleeping(taken, mine.mail_sleepers[size_ + op.peer]);
