@@ -102,6 +102,7 @@ void Trainer::validate() {
   const int64_t step = progress_.step;
   const auto eval =
       evaluate(parts_.config, parts_.engine, *parts_.valid_data, step, [&](int64_t done) {
+        parts_.faults.reach(FaultMoment::kValidation, step);
         if (parts_.hooks.validation_batch) parts_.hooks.validation_batch(step, done);
         stop_ = stop_agreed(world_, parts_.stop_signal);
         return stop_;
@@ -120,6 +121,8 @@ std::optional<StepMetrics> Trainer::train_step() {
   const auto start = std::chrono::steady_clock::now();
   parts_.engine.take_tp_time();  // what a validation has added
   const auto& config = parts_.config;
+  parts_.faults.reach(FaultMoment::kCollective, progress_.step + 1);
+  parts_.faults.reach(FaultMoment::kData, progress_.step + 1);
   const GlobalBatch batch = next_batch(sampler_, progress_.position,
                                        config.training.global_batch_size, progress_.skipped);
   const at::Tensor own_loss = forward_backward(batch.samples);
@@ -162,10 +165,12 @@ at::Tensor Trainer::forward_backward(const std::vector<int64_t>& samples) {
   const auto batch_size = static_cast<int64_t>(samples.size());
   const int64_t micro_batches = num_micro_batches(batch_size, shape.micro_batch_size, shape.dp);
   at::Tensor loss = parts_.engine.device().zeros({1}, at::kDouble);
-  for (int64_t i = 0; i < micro_batches; ++i)
+  for (int64_t i = 0; i < micro_batches; ++i) {
     loss += parts_.engine.forward_backward(
         load_micro_batch(parts_.train_data, samples, shape, i, progress_.rows),
         {.first = i == 0, .last = i + 1 == micro_batches});
+    parts_.faults.reach(FaultMoment::kCompute, progress_.step + 1);
+  }
   parts_.engine.complete_gradients();
   return loss;
 }
@@ -322,6 +327,7 @@ void Trainer::save() {
         "the save of step {} waited {:.2f} s for the save before: saves take longer than the steps "
         "between them (checkpoint.every)",
         step, waited));
+  parts_.faults.reach(FaultMoment::kSave, step);
   // A line that is missing, or a validation that nobody knows of, could not be made up any more
   // once the step is there.
   parts_.saver.save(std::move(manifest), parts_.engine.pieces(parts_.manifest.states),

@@ -12,6 +12,7 @@
 #include "optim/loss_scaler.h"
 #include "training/engine/engine.h"
 #include "training/loop/batches.h"
+#include "training/loop/fault_injection.h"
 #include "training/loop/hooks.h"
 #include "training/loop/owed_validation.h"
 #include "training/loop/progress.h"
@@ -33,6 +34,7 @@ struct TrainerParts {
   Reporter& reporter;
   OwedValidation& owed;  // of the step that `progress` stands at
   const StopSignal& stop_signal;
+  FaultInjection& faults;
   const TrainHooks& hooks;
 };
 
