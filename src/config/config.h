@@ -127,6 +127,15 @@ struct CommunicationSection {
   bool shared_memory = true;
 };
 
+// Seconds without progress; 0: no limit.
+struct WatchdogSection {
+  int64_t start = 120;
+  int64_t first_step = 600;
+  std::optional<int64_t> step;  // nullopt: auto
+  int64_t validation = 3600;
+  int64_t save = 3600;
+};
+
 struct DebugSection {
   bool poison_released = false;        // released parameter storage points at NaNs
   bool check_collectives = false;      // the checked communicator
@@ -148,6 +157,7 @@ struct Config {
   EvalSection eval;
   CheckpointSection checkpoint;
   CommunicationSection communication;
+  WatchdogSection watchdog;
   DebugSection debug;
 };
 

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "base/process/place.h"
 #include "checkpoint/store/manager.h"
 #include "checkpoint/store/saver.h"
 #include "config/config.h"
@@ -34,6 +35,7 @@ struct TrainerParts {
   OwedValidation& owed;  // of the step that `progress` stands at
   const StopSignal& stop_signal;
   const TrainHooks& hooks;
+  Place& place;  // told where this rank is
 };
 
 // The training loop and nothing else:
