@@ -107,25 +107,27 @@ int run_train(const ConfigArguments& arguments) {
                            .file_timeout = file_timeout(config),
                            .shared_memory = config.communication.shared_memory};
   place.enter(Phase::kConnect, 0);
-  MpiRuntime runtime(nullptr, nullptr);
+  std::optional<MpiRuntime> runtime;
   int rank = 0;
   try {
+    runtime.emplace(nullptr, nullptr);
     return with_keys<SharedMemoryFull>("communication.shared_memory: false", [&] {
-      std::unique_ptr<Communicator> world = make_mpi_world(runtime, options);
+      std::unique_ptr<Communicator> world = make_mpi_world(*runtime, options);
       rank = world->rank();
       std::optional<Watchdog::World> watched;
       if (watchdog)
         watched.emplace(
             *watchdog, nullptr,
             [abort = world->abort_state()](const std::string& why) { abort->raise(why); });
-      return train_on(config, on_device(config, std::move(world), runtime.node_place()),
+      return train_on(config, on_device(config, std::move(world), runtime->node_place()),
                       {&place, watchdog.get()});
     });
   } catch (const std::exception& error) {
     // Peers may be waiting for this rank in a collective: end the job, do not unwind into MPI.
     if (watchdog)
       if (const auto code = watchdog->report(error.what(), exit_code_of(error))) end_process(*code);
-    runtime.abort(report_failure(error, rank));
+    if (!runtime) throw;  // MPI has not started, on no rank
+    runtime->abort(report_failure(error, rank));
   }
 }
 

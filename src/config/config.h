@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "config/watchdog_section.h"
 #include "models/model_input.h"
 #include "models/registry.h"
 #include "optim/optimizer_config.h"
@@ -125,15 +126,6 @@ struct CommunicationSection {
   int64_t timeout = 600;        // seconds
   int64_t file_timeout = 3600;  // seconds
   bool shared_memory = true;
-};
-
-// Seconds without progress; 0: no limit.
-struct WatchdogSection {
-  int64_t start = 120;
-  int64_t first_step = 600;
-  std::optional<int64_t> step;  // nullopt: auto
-  int64_t validation = 3600;
-  int64_t save = 3600;
 };
 
 struct DebugSection {

@@ -21,7 +21,7 @@ constexpr double kAutoTimes = 20.0, kAutoLeast = 60.0;
 void ProgressClock::look(const PlaceView& place, double seconds) {
   seconds = std::min(seconds, kMostBetweenLooks);
   in_step_ += seconds;
-  const bool trains = place.phase >= Phase::kData;
+  const bool trains = place.phase >= Phase::kData && place.phase <= Phase::kUpdate;
   if (trains && (place.step != place_.step || steps_seen_ == 0)) {
     // Steps shorter than the time between two looks are not seen one by one; nor do they matter.
     if (steps_seen_ > 0) {

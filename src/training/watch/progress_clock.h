@@ -5,7 +5,7 @@
 #include <string>
 
 #include "base/process/place.h"
-#include "config/config.h"
+#include "config/watchdog_section.h"
 
 namespace tessera {
 

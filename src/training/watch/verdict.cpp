@@ -175,7 +175,7 @@ std::optional<Verdict> judge_lost(const std::vector<RankState>& all, const Verdi
 std::optional<Verdict> judge_stopped(const std::vector<RankState>& all, const VerdictRules& rules) {
   const Ranks stopped = ranks_where(all, [&](const RankState& state) {
     return state.life == Life::kLive && state.limit > 0.0 &&
-           state.silent >= std::min(state.limit, rules.silence);
+           state.silent >= std::clamp(state.limit, rules.least_silence, rules.silence);
   });
   if (stopped.empty()) return std::nullopt;
   const WaitGraph graph(all);
@@ -350,11 +350,11 @@ Verdict judge_circle(const std::vector<RankState>& all, const WaitGraph& graph) 
   return verdict_on(Verdict::Reason::kHang, tie ? Ranks{} : odd, text);
 }
 
-std::optional<Verdict> judge_hang(const std::vector<RankState>& all) {
+std::optional<Verdict> judge_hang(const std::vector<RankState>& all, const VerdictRules& rules) {
   size_t over = all.size();
   double least = 0.0;
   for (size_t i = all.size(); i-- > 0;) {
-    if (is_over(all[i])) over = i;
+    if (is_over(all[i]) && all[i].quiet >= all[i].limit + rules.skew) over = i;
     if (all[i].life == Life::kLive && all[i].limit > 0.0)
       least = least == 0.0 ? all[i].limit : std::min(least, all[i].limit);
   }
@@ -408,7 +408,7 @@ std::optional<Verdict> judge(const std::vector<RankState>& ranks, const VerdictR
   if (auto verdict = judge_failed(gave_up, 2 * rules.settle)) return verdict;
   if (auto verdict = judge_failed(failed(is_abort), rules.cause)) return verdict;
   if (auto verdict = judge_start(ranks)) return verdict;
-  return judge_hang(ranks);
+  return judge_hang(ranks, rules);
 }
 
 }  // namespace tessera

@@ -30,9 +30,14 @@ struct VerdictRules {
   // After errors that only say that others have failed: the cause itself may come later, since a
   // rank frees its memory before it tells its error.
   double cause = 3.0;
-  // The most that a connected rank may be silent, where its phase allows more without progress: its
-  // heartbeat comes from a thread that does nothing else.
+  // A connected rank may be silent as long as its phase allows no progress, but no longer than
+  // this, since its heartbeat comes from a thread that does nothing else; and not shorter than
+  // three heartbeats.
   double silence = 60.0;
+  double least_silence = 3.0;
+  // Heartbeats are a second old at most: a rank that is so much over its limit is judged together
+  // with those that are over theirs by then.
+  double skew = 1.2;
 };
 
 // The verdict on a run in which ranks stand as told; nullopt while it may go on. `ranks`: all ranks

@@ -38,6 +38,7 @@ constexpr milliseconds kGrace{1500}, kGraceOfOthers{3000};
 // How long an error waits for the word that it, or its cause, has been told: ranks that only see
 // that others have failed wait for the cause (VerdictRules::cause).
 constexpr milliseconds kTellLimit{5000};
+constexpr milliseconds kJoinLimit{1000};
 
 // Rank 0 is gone: a rank of another host speaks if the lowest rank that is left (it may have been
 // on rank 0's machine) has not ended the job by then.
@@ -64,6 +65,8 @@ Watchdog::Watchdog(const Place& place, WatchdogOptions options)
       exceptions_at_birth_(std::uncaught_exceptions()),
       progress_(options_.limits),
       wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  if (options_.rank == 0)
+    for (int rank = 1; rank < options_.ranks; ++rank) unconnected_.push_back(rank);
   thread_ = start_thread("the watchdog", [this] { work(); });
 }
 
@@ -110,6 +113,9 @@ std::string Watchdog::warning() const {
 
 std::optional<int> Watchdog::report(const std::string& error, int exit_code) {
   std::unique_lock lock(mutex_);
+  // An error of the first moments: the connections are being made.
+  changed_.wait_for(lock, kJoinLimit,
+                    [this] { return told_ || joined_ || alone_ || !trouble_.empty(); });
   if (told_) return told_;
   if (!joined_) return std::nullopt;
   failure_ = Failure{error, exit_code};
@@ -249,8 +255,9 @@ void Watchdog::watch_as_spoke(const RankState& own, bool beat) {
   {
     const std::lock_guard lock(mutex_);
     if (told_) return;
-    joined_ = spoke_->joined() && states[0].life != RankState::Life::kLeft;
-    if (!joined_) changed_.notify_all();
+    alone_ = states[0].life == RankState::Life::kLeft;
+    joined_ = spoke_->joined() && !alone_;
+    if (joined_ || alone_) changed_.notify_all();
     if (!failure_sent_) failure = failure_;
   }
   if (beat || failure) spoke_->beat();  // the place goes before the error

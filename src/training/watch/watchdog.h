@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "base/process/place.h"
-#include "config/config.h"
+#include "config/watchdog_section.h"
 #include "parallel/comm/core/comm_record.h"
 #include "training/watch/progress_clock.h"
 #include "training/watch/socket.h"
@@ -123,6 +123,7 @@ class Watchdog {
   std::string trouble_;           // why there is no channel
   std::vector<int> unconnected_;  // ranks that were never heard of
   bool joined_ = false;           // there is a channel, and on ranks above 0 a connection
+  bool alone_ = false;            // rank 0 has ended in order
   std::optional<Failure> failure_;
   std::optional<int> told_;  // exit code
   bool closing_ = false;
