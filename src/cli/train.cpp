@@ -81,15 +81,15 @@ std::unique_ptr<Watchdog> make_watchdog(const Config& config, const Place& place
   if (ranks == 1) return nullptr;
   const std::filesystem::path logs = std::filesystem::path(config.run.dir) / "logs";
   return std::make_unique<Watchdog>(
-      place, WatchdogOptions{.limits = config.watchdog,
-                             .rank = environment.rank,
-                             .ranks = ranks,
-                             .id = launch_id(),
-                             .log_folder = logs,
-                             .tell = [log = logs / "train.log"](
-                                         const Verdict& verdict) { tell(verdict, log); },
-                             .end_process = end_process,
-                             .asked_to_stop = stop_signal_came});
+      place, WatchdogOptions{
+                 .limits = config.watchdog,
+                 .rank = environment.rank,
+                 .ranks = ranks,
+                 .id = launch_id(),
+                 .log_folder = logs,
+                 .tell = [log = logs / "train.log"](const Verdict& verdict) { tell(verdict, log); },
+                 .end_process = end_process,
+                 .asked_to_stop = stop_signal_came});
 }
 
 // Everything that the configuration can be wrong about is found before MPI starts, by each rank for
@@ -116,9 +116,9 @@ int run_train(const ConfigArguments& arguments) {
       rank = world->rank();
       std::optional<Watchdog::World> watched;
       if (watchdog)
-        watched.emplace(
-            *watchdog, nullptr,
-            [abort = world->abort_state()](const std::string& why) { abort->raise(why); });
+        watched.emplace(*watchdog, nullptr, [abort = world->abort_state()](const std::string& why) {
+          abort->raise(why);
+        });
       return train_on(config, on_device(config, std::move(world), runtime->node_place()),
                       {&place, watchdog.get()});
     });

@@ -193,8 +193,8 @@ struct OpenFolder {
 // plan, engine, trainer. Everything that the user can have got wrong in the configuration or the
 // files is found before the model's memory is allocated.
 TrainOutcome run(const Config& requested, std::unique_ptr<Communicator> joined,
-                 const StopSignal& stop_signal, const TrainHooks& hooks,
-                 const Observers& observers, Place& place, OutOfMemory& out_of_memory) {
+                 const StopSignal& stop_signal, const TrainHooks& hooks, const Observers& observers,
+                 Place& place, OutOfMemory& out_of_memory) {
   place.enter(Phase::kOpen, 0);
   // Until the first step ranks wait for each other as long as file work may take: some read and
   // write more than others.

@@ -65,8 +65,9 @@ const char* description(Phase phase) {
 }  // namespace
 
 const char* phase_name(Phase phase) {
-  constexpr const char* kNames[] = {"launch", "connect", "open",   "plan", "load",     "data", "forward",
-                                    "backward", "sum",   "update", "save", "validate", "close"};
+  constexpr const char* kNames[] = {"launch", "connect",  "open",     "plan", "load",
+                                    "data",   "forward",  "backward", "sum",  "update",
+                                    "save",   "validate", "close"};
   return kNames[static_cast<int>(phase)];
 }
 

@@ -171,10 +171,9 @@ at::Tensor Trainer::forward_backward(const std::vector<int64_t>& samples) {
   at::Tensor loss = parts_.engine.device().zeros({1}, at::kDouble);
   for (int64_t i = 0; i < micro_batches; ++i) {
     parts_.place.enter(Phase::kData);
-    const MicroBatch batch =
-        load_micro_batch(parts_.train_data, samples, shape, i, progress_.rows);
-    loss += parts_.engine.forward_backward(batch,
-                                           {.first = i == 0, .last = i + 1 == micro_batches});
+    const MicroBatch batch = load_micro_batch(parts_.train_data, samples, shape, i, progress_.rows);
+    loss +=
+        parts_.engine.forward_backward(batch, {.first = i == 0, .last = i + 1 == micro_batches});
   }
   parts_.place.enter(Phase::kSum);
   parts_.engine.complete_gradients();

@@ -88,8 +88,8 @@ void Hub::accept_all() {
 }
 
 void Hub::read(Connection& connection) {
-  const auto lines = connection.rank < 0 ? connection.socket.read(kMostOfStrangers)
-                                         : connection.socket.read();
+  const auto lines =
+      connection.rank < 0 ? connection.socket.read(kMostOfStrangers) : connection.socket.read();
   for (const std::string& line : lines) {
     try {
       take(connection, line);
@@ -172,9 +172,8 @@ void Hub::say(const std::string& line) {
 }
 
 bool Hub::all_sent() const {
-  return std::none_of(
-      connections_.begin(), connections_.end(),
-      [](const Connection& connection) { return connection.socket.unsent(); });
+  return std::none_of(connections_.begin(), connections_.end(),
+                      [](const Connection& connection) { return connection.socket.unsent(); });
 }
 
 }  // namespace tessera

@@ -20,7 +20,8 @@ std::vector<std::string> hosts_of_ranks(int ranks);
 // The names in a Slurm host list, such as "n[08-10,12],login1". Empty for text that is none.
 std::vector<std::string> expand_host_list(std::string_view text);
 
-// Tasks of each node in Slurm's short form, such as "4(x2),3": 4, 4, 3. Empty for text that is none.
+// Tasks of each node in Slurm's short form, such as "4(x2),3": 4, 4, 3. Empty for text that is
+// none.
 std::vector<int> expand_task_counts(std::string_view text);
 
 }  // namespace tessera

@@ -7,9 +7,9 @@
 
 namespace tessera {
 
-// By what the other ranks find rank 0 before MPI runs: a small file in a folder that all share. Both
-// sides know only from the file what each says first, so that neither takes a stranger on a port
-// that was used before for the other.
+// By what the other ranks find rank 0 before MPI runs: a small file in a folder that all share.
+// Both sides know only from the file what each says first, so that neither takes a stranger on a
+// port that was used before for the other.
 struct MeetingFile {
   std::string question, answer;
   std::string host;  // rank 0's name

@@ -32,8 +32,8 @@ class ProgressClock {
   const WatchdogSection limits_;
   PlaceView place_;
   double quiet_ = 0.0;
-  double in_step_ = 0.0;          // seconds since the step began
-  int64_t steps_seen_ = 0;        // that have begun
+  double in_step_ = 0.0;           // seconds since the step began
+  int64_t steps_seen_ = 0;         // that have begun
   std::deque<double> step_times_;  // of the last steps
 };
 

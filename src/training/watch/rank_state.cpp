@@ -8,8 +8,8 @@ namespace {
 using nlohmann::json;
 
 json operation_json(const OperationView& op) {
-  return json::array({op.number, op.kind, op.count, op.dtype, static_cast<int>(op.state),
-                      op.seconds, op.missing});
+  return json::array(
+      {op.number, op.kind, op.count, op.dtype, static_cast<int>(op.state), op.seconds, op.missing});
 }
 
 OperationView operation_of(const json& from) {

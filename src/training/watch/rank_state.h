@@ -25,8 +25,8 @@ struct RankState {
   Life life = Life::kAbsent;
   // kLost: why the connection ended, where the system says it; kFailed: the error.
   std::string end = {};
-  int exit_code = 1;  // kFailed: the one that goes with the error
-  double silent = 0.0;   // seconds since its last word; kLost, kFailed: since its end
+  int exit_code = 1;    // kFailed: the one that goes with the error
+  double silent = 0.0;  // seconds since its last word; kLost, kFailed: since its end
   PlaceView place = {};
   double quiet = 0.0;    // seconds without progress, as the rank itself counts them
   double limit = 0.0;    // so many are allowed where it is; 0: any number

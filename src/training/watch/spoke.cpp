@@ -120,8 +120,7 @@ void Spoke::take(const std::string& line) {
 }
 
 void Spoke::beat() {
-  if (socket_)
-    socket_->write(line_of({{"beat", to_json(states_[static_cast<size_t>(rank_)])}}));
+  if (socket_) socket_->write(line_of({{"beat", to_json(states_[static_cast<size_t>(rank_)])}}));
 }
 
 void Spoke::fail(const std::string& error, int exit_code) {

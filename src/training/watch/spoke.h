@@ -12,7 +12,8 @@
 
 namespace tessera {
 
-// What a rank above 0 has of the side channel: its connection to rank 0 (hub.h). Used by one thread.
+// What a rank above 0 has of the side channel: its connection to rank 0 (hub.h). Used by one
+// thread.
 class Spoke {
  public:
   // `file`: by which rank 0 can be found, once it is there.
@@ -24,8 +25,8 @@ class Spoke {
   // So much time has passed in which this rank ran.
   void count(double seconds);
 
-  // All ranks by number, as far as this one knows them: the hub from its heartbeats, the others from
-  // its roster; the owner writes its own. A hub that was never reached is kAbsent.
+  // All ranks by number, as far as this one knows them: the hub from its heartbeats, the others
+  // from its roster; the owner writes its own. A hub that was never reached is kAbsent.
   std::vector<RankState>& states() { return states_; }
   bool joined() const { return joined_; }
 

@@ -42,7 +42,8 @@ bool is_before_mpi_runs(const RankState& state) {
 
 // "the other 7 wait", "the other one waits", "2 of the others wait".
 std::string others_wait(size_t waiting, size_t others) {
-  if (waiting == others) return others == 1 ? "the other one waits" : fmt::format("the other {} wait", others);
+  if (waiting == others)
+    return others == 1 ? "the other one waits" : fmt::format("the other {} wait", others);
   return fmt::format("{} of the other {} wait{}", waiting, others, waiting == 1 ? "s" : "");
 }
 
@@ -93,8 +94,7 @@ std::string by_host(const std::vector<RankState>& all, const Ranks& ranks,
   const auto hosts = whole_hosts(all, ranks);
   std::string text;
   Ranks single;
-  for (const auto& [host, of_it] : hosts)
-    text += (text.empty() ? "" : "\n") + of_host(host, of_it);
+  for (const auto& [host, of_it] : hosts) text += (text.empty() ? "" : "\n") + of_host(host, of_it);
   for (const RankState* state : ranks)
     if (!hosts.contains(state->host)) single.push_back(state);
   if (!single.empty()) text += (text.empty() ? "" : "\n") + lines(single, of_rank);
@@ -153,11 +153,11 @@ std::optional<Verdict> judge_lost(const std::vector<RankState>& all, const Verdi
       all, lost,
       [](const std::string& host, const Ranks& of_it) {
         const std::string why = of_it[0]->end;
-        return fmt::format(
-            "node {} is gone, with {}: {}; {} was {}", host, ranks_text(numbers(of_it)),
-            why.empty() ? "their processes ended without a word"
-                        : fmt::format("nothing gets through to it ({})", why),
-            of_it[0]->name(), of_it[0]->place.text());
+        return fmt::format("node {} is gone, with {}: {}; {} was {}", host,
+                           ranks_text(numbers(of_it)),
+                           why.empty() ? "their processes ended without a word"
+                                       : fmt::format("nothing gets through to it ({})", why),
+                           of_it[0]->name(), of_it[0]->place.text());
       },
       [](const RankState& state) {
         if (!state.end.empty())
@@ -223,8 +223,7 @@ std::optional<Verdict> judge_start(const std::vector<RankState>& all) {
     text += fmt::format(
         "\nafter {:.0f} s ({}) {} for {} in the start of MPI: does the program start there, and "
         "does it see the same run folder?",
-        absent[0]->quiet, absent[0]->key,
-        others_wait(starting.size(), all.size() - absent.size()),
+        absent[0]->quiet, absent[0]->key, others_wait(starting.size(), all.size() - absent.size()),
         absent.size() == 1 ? "it" : "them");
     return verdict_on(Verdict::Reason::kHang, absent, text);
   }
@@ -234,11 +233,12 @@ std::optional<Verdict> judge_start(const std::vector<RankState>& all) {
   if (connecting.size() != all.size()) return std::nullopt;
   return verdict_on(
       Verdict::Reason::kHang, {},
-      fmt::format("all {} ranks are in the start of MPI for {:.0f} s ({}), and none is missing: MPI "
-                  "does not get through from one to another. Nodes must share the network interfaces "
-                  "that MPI uses, and no two may have one address on them (docker0, virbr0): "
-                  "OMPI_MCA_btl_tcp_if_include, UCX_NET_DEVICES",
-                  all.size(), all[0].quiet, all[0].key));
+      fmt::format(
+          "all {} ranks are in the start of MPI for {:.0f} s ({}), and none is missing: MPI "
+          "does not get through from one to another. Nodes must share the network interfaces "
+          "that MPI uses, and no two may have one address on them (docker0, virbr0): "
+          "OMPI_MCA_btl_tcp_if_include, UCX_NET_DEVICES",
+          all.size(), all[0].quiet, all[0].key));
 }
 
 // ---- Hangs
@@ -252,9 +252,9 @@ std::string stuck_text(const RankState& state, const WaitGraph& graph, size_t in
                        size_t others) {
   std::string text = fmt::format("{} is {}", state.name(), state.place.text());
   if (const Wait* wait = graph.awaits(index))
-    text += fmt::format(" and did not enter {}; {} in it",
-                        operation_text(wait->group, wait->operation),
-                        others_wait(graph.together(*wait).size(), others));
+    text +=
+        fmt::format(" and did not enter {}; {} in it", operation_text(wait->group, wait->operation),
+                    others_wait(graph.together(*wait).size(), others));
   return text + "\n" + limit_text(state);
 }
 
@@ -377,8 +377,8 @@ std::optional<Verdict> judge_hang(const std::vector<RankState>& all, const Verdi
   return verdict_on(Verdict::Reason::kHang, {},
                     fmt::format("all ranks of {} are in it, and it does not end: what carries it "
                                 "between them is stuck\n{}: {}",
-                                operation_text(common->group, common->operation),
-                                all[over].name(), limit_text(all[over])));
+                                operation_text(common->group, common->operation), all[over].name(),
+                                limit_text(all[over])));
 }
 
 }  // namespace
@@ -397,8 +397,9 @@ const char* reason_name(Verdict::Reason reason) {
 
 std::optional<Verdict> judge(const std::vector<RankState>& ranks, const VerdictRules& rules) {
   const auto failed = [&](const std::function<bool(const std::string&)>& is) {
-    return ranks_where(
-        ranks, [&](const RankState& state) { return state.life == Life::kFailed && is(state.end); });
+    return ranks_where(ranks, [&](const RankState& state) {
+      return state.life == Life::kFailed && is(state.end);
+    });
   };
   if (const Ranks causes = failed(std::not_fn(is_consequence)); !causes.empty())
     return judge_failed(causes, rules.settle);

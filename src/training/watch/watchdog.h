@@ -40,8 +40,8 @@ struct WatchdogOptions {
 
 // Watches a run of several ranks from beside it: a thread on each rank, which says over connections
 // of its own (hub.h) where the rank is, that it is alive, and which error ends it. It works before
-// MPI does, and when MPI hangs. Rank 0 judges what it hears (verdict.h); where rank 0 itself is gone
-// or stopped, the lowest rank that is left does.
+// MPI does, and when MPI hangs. Rank 0 judges what it hears (verdict.h); where rank 0 itself is
+// gone or stopped, the lowest rank that is left does.
 //
 //   something is wrong -> one rank tells the verdict and writes RUN/logs/hang-TIME.txt
 //                      -> all ranks hear it; their collectives are aborted, with it as the reason

@@ -49,10 +49,10 @@ class LaunchVariables : public testing::Test {
   static void set(const char* name, const char* value) { setenv(name, value, 1); }
 
  private:
-  static constexpr const char* kNames[] = {
-      "PMIX_NAMESPACE",      "OMPI_MCA_ess_base_jobid", "SLURM_JOB_ID",
-      "SLURM_STEP_ID",       "SLURM_RESTART_COUNT",     "SLURM_DISTRIBUTION",
-      "SLURM_STEP_NODELIST", "SLURM_STEP_TASKS_PER_NODE"};
+  static constexpr const char* kNames[] = {"PMIX_NAMESPACE",      "OMPI_MCA_ess_base_jobid",
+                                           "SLURM_JOB_ID",        "SLURM_STEP_ID",
+                                           "SLURM_RESTART_COUNT", "SLURM_DISTRIBUTION",
+                                           "SLURM_STEP_NODELIST", "SLURM_STEP_TASKS_PER_NODE"};
   std::map<std::string, std::string> before_;
 };
 

@@ -27,7 +27,8 @@ inline std::vector<RankState> healthy_world(int ranks) {
     state.key = "watchdog.step";
     GroupView group{"gather", everybody, 1042, 1041, {}};
     group.last.push_back({1041, "all-gather", 64, "bf16", OperationView::State::kDone, 0.1, {}});
-    group.last.push_back({1042, "all-gather", 64, "bf16", OperationView::State::kRunning, 61.0, {}});
+    group.last.push_back(
+        {1042, "all-gather", 64, "bf16", OperationView::State::kRunning, 61.0, {}});
     state.groups.push_back(std::move(group));
   }
   return all;

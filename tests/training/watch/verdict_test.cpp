@@ -1,5 +1,5 @@
-// What is said of a run that cannot go on, and of one that can: pure arithmetic on the states of all
-// ranks.
+// What is said of a run that cannot go on, and of one that can: pure arithmetic on the states of
+// all ranks.
 #include "training/watch/verdict.h"
 
 #include <gtest/gtest.h>
@@ -21,7 +21,8 @@ void expect_verdict(const std::vector<RankState>& all, Reason reason,
   EXPECT_STREQ(reason_name(verdict->reason), reason_name(reason)) << verdict->text;
   EXPECT_EQ(verdict->ranks, culprits) << verdict->text;
   for (const std::string& part : parts)
-    EXPECT_NE(verdict->text.find(part), std::string::npos) << part << "\nis not in\n" << verdict->text;
+    EXPECT_NE(verdict->text.find(part), std::string::npos) << part << "\nis not in\n"
+                                                           << verdict->text;
 }
 
 void expect_none(const std::vector<RankState>& all) {
@@ -224,9 +225,9 @@ TEST(Verdict, AStartOfMpiThatDoesNotEndSaysThatNobodyIsMissing) {
 // ---- Hangs
 
 TEST(Verdict, ARankThatIsStuckInItsOwnWorkIsNamedWithTheOperation) {
-  for (const PlaceView place : {PlaceView{Phase::kData, 812, -1, 5000},
-                                PlaceView{Phase::kForward, 812, 2, 5000},
-                                PlaceView{Phase::kUpdate, 812, -1, 5000}}) {
+  for (const PlaceView place :
+       {PlaceView{Phase::kData, 812, -1, 5000}, PlaceView{Phase::kForward, 812, 2, 5000},
+        PlaceView{Phase::kUpdate, 812, -1, 5000}}) {
     auto all = healthy_world(8);
     stand_still(all);
     hold_back(all[5], place);
@@ -255,8 +256,8 @@ TEST(Verdict, ASaveHasItsOwnLimitThoughOthersWaitInAStep) {
   all[0].key = "watchdog.save";
   expect_none(all);
   all[0].quiet = 3602.0;
-  expect_verdict(all, Reason::kHang, {0}, {"rank 0 (n0, dp 0, tp 0) is at step 812 in the save",
-                                           "watchdog.save"});
+  expect_verdict(all, Reason::kHang, {0},
+                 {"rank 0 (n0, dp 0, tp 0) is at step 812 in the save", "watchdog.save"});
 }
 
 TEST(Verdict, ASkippedOperationOfAnotherGroupIsFoundInTheCircle) {
@@ -264,8 +265,7 @@ TEST(Verdict, ASkippedOperationOfAnotherGroupIsFoundInTheCircle) {
   stand_still(all);
   for (RankState& state : all) {
     GroupView reduce{"reduce", state.groups[0].ranks, 87, 87, {}};
-    reduce.last.push_back(
-        {87, "reduce-scatter", 64, "fp32", OperationView::State::kDone, 0.1, {}});
+    reduce.last.push_back({87, "reduce-scatter", 64, "fp32", OperationView::State::kDone, 0.1, {}});
     state.groups.push_back(std::move(reduce));
   }
   // Rank 5 has left out the gather and waits in the reduction that follows.

@@ -245,8 +245,8 @@ TEST_F(Watched, StrangersAndStaleFilesDoNoHarm) {
     return !meeting || meeting->port != old.port;
   }));
   if (meeting) {
-    LineSocket stranger(connect_to("127.0.0.1", meeting->port, milliseconds(1000),
-                                   [] { return false; }));
+    LineSocket stranger(
+        connect_to("127.0.0.1", meeting->port, milliseconds(1000), [] { return false; }));
     stranger.write("GET / HTTP/1.1");
     stranger.write(R"({"question": "wrong", "rank": 1, "host": "n9"})");
   }

@@ -33,10 +33,11 @@ communication: {timeout: 100}
         "cd '" + folder_.path().string() +
         "' && exec env -u SLURM_PROCID -u SLURM_NTASKS OMP_NUM_THREADS=1 timeout 100 mpirun "
         "--allow-run-as-root --oversubscribe --bind-to none -n " +
-        std::to_string(kRanks) + " ./rank.sh '" TESSERA_BINARY_DIR
-        "/tessera' train c.yaml --set training.steps=1000000 --set checkpoint.every=0 --set training.log_every=20 " +
-        more +
-        " >out.txt 2>&1 </dev/null";
+        std::to_string(kRanks) +
+        " ./rank.sh '" TESSERA_BINARY_DIR
+        "/tessera' train c.yaml --set training.steps=1000000 --set checkpoint.every=0 --set "
+        "training.log_every=20 " +
+        more + " >out.txt 2>&1 </dev/null";
     const pid_t child = fork();
     if (child == 0) {
       execl("/bin/sh", "sh", "-c", line.c_str(), nullptr);
