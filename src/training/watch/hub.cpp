@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <random>
 #include <utility>
 
@@ -49,7 +50,8 @@ Hub::~Hub() {
 }
 
 void Hub::work(std::chrono::milliseconds wait, int wake) {
-  std::vector<int> fds{wake, listener_.socket.fd()};
+  std::vector<int> fds{wake};
+  if (!full_) fds.push_back(listener_.socket.fd());
   for (const Connection& connection : connections_) fds.push_back(connection.socket.fd());
   wait_readable(fds, wait);
   accept_all();
@@ -82,7 +84,11 @@ void Hub::count(double seconds) {
 void Hub::accept_all() {
   for (;;) {
     Socket accepted = accept_one(listener_.socket);
-    if (!accepted.is_open()) return;
+    if (!accepted.is_open()) {
+      // The listener stays ready then: it is tried again with the next heartbeat.
+      full_ = errno == EMFILE || errno == ENFILE;
+      return;
+    }
     connections_.push_back({LineSocket(std::move(accepted))});
   }
 }
@@ -152,6 +158,7 @@ json Hub::roster() const {
 }
 
 void Hub::beat() {
+  full_ = false;
   json message;
   message["beat"] = to_json(states_[0]);
   if (std::exchange(roster_changed_, false)) message["roster"] = roster();

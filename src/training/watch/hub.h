@@ -72,6 +72,7 @@ class Hub {
   std::list<Connection> connections_;
   bool roster_changed_ = true;
   bool everybody_came_ = false;
+  bool full_ = false;  // no descriptor was left for another connection
 };
 
 }  // namespace tessera
