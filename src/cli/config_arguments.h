@@ -8,6 +8,7 @@
 
 #include "config/load.h"
 #include "config/rules/check.h"
+#include "config/rules/check_inject.h"
 #include "config/rules/resolve_mesh.h"
 
 namespace tessera {
@@ -33,6 +34,7 @@ struct ConfigArguments {
     PlacedReport report(loaded.places, mistakes);
     check_config(loaded.config, report);
     if (ranks && !loaded.places.refused("model")) resolve_mesh(loaded.config, *ranks, report);
+    if (ranks) check_inject(loaded.config, *ranks, report);
     return loaded;
   }
 

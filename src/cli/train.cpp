@@ -20,6 +20,7 @@
 #include "config/rules/check_device.h"
 #include "parallel/comm/core/abort_state.h"
 #include "parallel/comm/core/checked_communicator.h"
+#include "parallel/comm/core/comm_record.h"
 #include "parallel/comm/core/self_communicator.h"
 #include "parallel/comm/mpi/mpi_communicator.h"
 #include "parallel/comm/nccl/nccl_communicator.h"
@@ -116,18 +117,19 @@ int run_train(const ConfigArguments& arguments) {
       rank = world->rank();
       std::optional<Watchdog::World> watched;
       if (watchdog)
-        watched.emplace(*watchdog, nullptr, [abort = world->abort_state()](const std::string& why) {
-          abort->raise(why);
-        });
+        watched.emplace(
+            *watchdog, [record = world->record()] { return record->view(); },
+            [abort = world->abort_state()](const std::string& why) { abort->raise(why); });
       return train_on(config, on_device(config, std::move(world), runtime->node_place()),
                       {&place, watchdog.get()});
     });
   } catch (const std::exception& error) {
     // Peers may be waiting for this rank in a collective: end the job, do not unwind into MPI.
-    if (watchdog)
-      if (const auto code = watchdog->report(error.what(), exit_code_of(error))) end_process(*code);
+    std::optional<int> code;
+    if (watchdog) code = watchdog->report(error.what(), exit_code_of(error));
+    if (!runtime && code) end_process(*code);
     if (!runtime) throw;  // MPI has not started, on no rank
-    runtime->abort(report_failure(error, rank));
+    runtime->abort(code ? *code : report_failure(error, rank));
   }
 }
 

@@ -23,6 +23,8 @@ enum class Recompute { kNone, kFull, kSelective };
 enum class Offload { kNone, kOptimizer, kAll };
 enum class OnSaveError { kStop, kWarn };
 enum class OnNonfinite { kStop, kSkip, kRollback };
+enum class FaultMoment { kStart, kData, kCompute, kCollective, kSave, kValidation };
+enum class FaultDeed { kThrow, kExit, kKill, kStop, kSkip, kResize };
 
 struct RunSection {
   std::string dir;  // required
@@ -128,11 +130,20 @@ struct CommunicationSection {
   bool shared_memory = true;
 };
 
+// What one rank does wrong, once, when it comes there.
+struct InjectedFault {
+  int rank = 0;      // of the world
+  int64_t step = 0;  // 0: the start
+  FaultMoment at = FaultMoment::kStart;
+  FaultDeed deed = FaultDeed::kThrow;
+};
+
 struct DebugSection {
   bool poison_released = false;        // released parameter storage points at NaNs
   bool check_collectives = false;      // the checked communicator
   bool overlap = true;                 // false: no operation runs beside the computation
   int64_t compare_replicas_every = 0;  // steps; 0: off
+  std::optional<InjectedFault> inject;
 };
 
 struct Config {

@@ -23,7 +23,7 @@ const char* resume_text(const std::string& key, const Field& field, const Model&
 }
 
 struct Row {
-  std::string name;  // groups[].params for a key of a list's maps
+  std::string name;  // groups[].params for a key of a list's maps, inject.rank for one of a map
   std::string rule;
   std::string fallback;
   std::string resume;
@@ -43,6 +43,11 @@ std::vector<Row> rows_of(const Section& section, const Model& model) {
       list->resize(1);  // an item with the defaults
       for (const Field& inner : list->fields(0)) add(field.name + "[].", inner);
       list->resize(0);
+    }
+    if (const auto* map = std::get_if<OptionalMapValue>(&field.value)) {
+      map->give(true);  // one with the defaults
+      for (const Field& inner : map->fields()) add(field.name + ".", inner);
+      map->give(false);
     }
   }
   return rows;

@@ -38,12 +38,17 @@ struct ToJson {
   }
   nlohmann::json operator()(const MapListValue& v) const {
     nlohmann::json items = nlohmann::json::array();
-    for (size_t i = 0; i < v.size(); ++i) {
-      nlohmann::json item = nlohmann::json::object();
-      for (const Field& field : v.fields(i)) item[field.name] = std::visit(*this, field.value);
-      items.push_back(std::move(item));
-    }
+    for (size_t i = 0; i < v.size(); ++i) items.push_back(map_of(v.fields(i)));
     return items;
+  }
+  nlohmann::json operator()(const OptionalMapValue& v) const {
+    return v.given() ? map_of(v.fields()) : nlohmann::json(v.word);
+  }
+
+  nlohmann::json map_of(const std::vector<Field>& fields) const {
+    nlohmann::json map = nlohmann::json::object();
+    for (const Field& field : fields) map[field.name] = std::visit(*this, field.value);
+    return map;
   }
 };
 

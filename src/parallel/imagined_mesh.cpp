@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "parallel/comm/core/abort_state.h"
+#include "parallel/comm/core/group_context.h"
 #include "parallel/comm/core/operation.h"
 
 namespace tessera {
@@ -12,9 +12,7 @@ namespace {
 class ImaginedGroup final : public Communicator {
  public:
   ImaginedGroup(const MeshShape& shape, int rank, int size, std::string name)
-      : Communicator(rank, size, std::move(name)),
-        shape_(shape),
-        abort_(std::make_shared<AbortState>()) {}
+      : Communicator(rank, size, std::move(name)), shape_(shape) {}
 
   Work start(Operation op) override { refuse(operation_name(op.kind)); }
 
@@ -28,8 +26,9 @@ class ImaginedGroup final : public Communicator {
     return std::make_unique<ImaginedGroup>(shape_, key, size, std::move(name));
   }
 
-  void abort(const std::string& reason) override { abort_->raise(reason); }
-  const std::shared_ptr<AbortState>& abort_state() const override { return abort_; }
+  void abort(const std::string& reason) override { world_.abort->raise(reason); }
+  const std::shared_ptr<AbortState>& abort_state() const override { return world_.abort; }
+  const std::shared_ptr<CommRecord>& record() const override { return world_.record; }
 
  private:
   [[noreturn]] void refuse(const char* operation) const {
@@ -38,7 +37,7 @@ class ImaginedGroup final : public Communicator {
   }
 
   MeshShape shape_;
-  std::shared_ptr<AbortState> abort_;
+  WorldState world_;
 };
 
 }  // namespace

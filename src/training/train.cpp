@@ -17,6 +17,7 @@
 #include "base/version.h"
 #include "checkpoint/store/reader.h"
 #include "config/keys/with_keys.h"
+#include "config/rules/check_inject.h"
 #include "config/rules/resolve_mesh.h"
 #include "config/save.h"
 #include "kernels/cpu_target.h"
@@ -26,6 +27,7 @@
 #include "parallel/comm/core/file_work_limit.h"
 #include "training/engine/engine.h"
 #include "training/engine/out_of_memory.h"
+#include "training/loop/fault_injection.h"
 #include "training/loop/owed_validation.h"
 #include "training/loop/stop_agreement.h"
 #include "training/loop/trainer.h"
@@ -203,6 +205,9 @@ TrainOutcome run(const Config& requested, std::unique_ptr<Communicator> joined,
   start_threads(config.run.threads, *joined);
   check_same_on_all_ranks(sights_of(config), *joined);
   const MeshShape shape = resolve_mesh(config, joined->size());
+  check_inject(config, joined->size());
+  FaultInjection faults(config.debug.inject, *joined);
+  joined = faults.wrap(std::move(joined));
   Mesh mesh = with_keys<UserError>("parallel.tp, parallel.allow_tp_across_nodes: true", [&] {
     return Mesh(shape, std::move(joined), config.parallel.allow_tp_across_nodes);
   });
@@ -221,6 +226,8 @@ TrainOutcome run(const Config& requested, std::unique_ptr<Communicator> joined,
     stop_signal.check();
   });
   Console& console = folder.console;
+  if (!faults.warning().empty()) console.warn(faults.warning());
+  faults.reach(FaultMoment::kStart, 0);
   OwedValidation owed(folder.path, root);
   RunStart start;
   Manifest manifest;
@@ -297,6 +304,7 @@ TrainOutcome run(const Config& requested, std::unique_ptr<Communicator> joined,
                    .reporter = reporter,
                    .owed = owed,
                    .stop_signal = stop_signal,
+                   .faults = faults,
                    .hooks = hooks,
                    .place = place},
                   start.progress);

@@ -7,6 +7,7 @@
 #include "config/load.h"
 #include "config/rules/check.h"
 #include "config/rules/check_device.h"
+#include "config/rules/check_inject.h"
 #include "config/rules/resolve_mesh.h"
 #include "config_text.h"
 #include "parallel/device/cuda_support.h"
@@ -125,6 +126,23 @@ TEST(Check, RefusesCombinations) {
        {"checkpoint.keep_every: 100", "checkpoint.every 0", "set checkpoint.every"}},
       {{"checkpoint.keep_best=2"},
        {"checkpoint.keep_best: 2; it goes by the validation loss, and eval.every is 0"}},
+      {{"debug.inject={rank: 0, step: 3, at: data, do: skip}"},
+       {"debug.inject.do: skip; it is done to a collective", "set debug.inject.at: collective"}},
+      {{"debug.inject={rank: 0, at: start, do: resize}"},
+       {"debug.inject.do: resize; it is done to a collective"}},
+      {{"debug.inject={rank: 0, step: 3, at: start, do: throw}"},
+       {"debug.inject.step: 3; the start", "before the first step; leave step out"}},
+      {{"debug.inject={rank: 0, at: data, do: throw}"},
+       {"debug.inject.step: 0; must be from 1 to training.steps 100"}},
+      {{"debug.inject={rank: 0, step: 101, at: compute, do: kill}"},
+       {"debug.inject.step: 101; must be from 1 to training.steps 100"}},
+      {{"debug.inject={rank: 0, step: 4, at: validation, do: stop}", "eval.every=3",
+        "data.valid=[v]"},
+       {"debug.inject.step: 4; no validation follows it (eval.every: 3)"}},
+      {{"debug.inject={rank: 0, step: 100, at: validation, do: stop}"},
+       {"debug.inject.step: 100; no validation follows it (eval.every: 0)"}},
+      {{"debug.inject={rank: 0, step: 4, at: save, do: exit}", "checkpoint.every=3"},
+       {"debug.inject.step: 4; it is not saved (checkpoint.every: 3)"}},
   };
   for (const BadConfig& bad : cases) {
     const Config config = minimal(bad.set);
@@ -177,11 +195,32 @@ TEST(Check, AcceptsTheEdges) {
       {"eval.every=1", "data.valid=[v]"},
       {"checkpoint.keep_every=500", "checkpoint.every=250"},
       {"checkpoint.keep_best=3", "eval.every=7", "data.valid=[v]", "checkpoint.keep=1"},
+      {"debug.inject={rank: 0, at: start, do: stop}"},
+      {"debug.inject={rank: 7, step: 100, at: collective, do: resize}"},
+      {"debug.inject={rank: 0, step: 100, at: save, do: kill}"},
+      {"debug.inject={rank: 0, step: 4, at: save, do: kill}", "training.stop_after=4"},
+      {"debug.inject={rank: 0, step: 100, at: validation, do: throw}", "eval.every=7",
+       "data.valid=[v]"},
   };
   for (const auto& set : cases) {
     SCOPED_TRACE(set[0]);
     EXPECT_NO_THROW(check_config(minimal(set)));
   }
+}
+
+TEST(Check, AnInjectedFaultNeedsItsRank) {
+  const auto fault = [](const std::string& text) { return minimal({"debug.inject=" + text}); };
+  const Config last = fault("{rank: 3, step: 1, at: data, do: throw}");
+  EXPECT_NO_THROW(check_inject(last, 4));
+  expect_user_error([&] { check_inject(last, 3); },
+                    {"debug.inject.rank: 3; with 3 ranks it must be from 0 to 2"}, "3 ranks");
+  expect_user_error([&] { check_inject(last, 1); },
+                    {"debug.inject.rank: 3; with 1 rank it must be 0"}, "1 rank");
+  const Config collective = fault("{rank: 0, step: 1, at: collective, do: throw}");
+  EXPECT_NO_THROW(check_inject(collective, 2));
+  expect_user_error([&] { check_inject(collective, 1); },
+                    {"debug.inject.at: collective; a run on one rank has no collectives"}, "alone");
+  EXPECT_NO_THROW(check_inject(minimal(), 1));
 }
 
 TEST(Check, ConfigurationsMadeInCode) {

@@ -116,6 +116,23 @@ TEST(Load, LossScaleIsAWordOrANumber) {
   EXPECT_EQ(load_text(to_yaml(fixed)).precision.loss_scale, fixed.precision.loss_scale);
 }
 
+TEST(Load, AnInjectedFault) {
+  EXPECT_FALSE(minimal().debug.inject.has_value());
+  EXPECT_FALSE(minimal({"debug.inject=none"}).debug.inject.has_value());
+  const Config config = minimal({"debug.inject={rank: 2, step: 5, at: save, do: stop}"});
+  const Config again = load_text(to_yaml(config));
+  for (const Config* c : {&config, &again}) {
+    ASSERT_TRUE(c->debug.inject.has_value());
+    EXPECT_EQ(c->debug.inject->rank, 2);
+    EXPECT_EQ(c->debug.inject->step, 5);
+    EXPECT_EQ(c->debug.inject->at, FaultMoment::kSave);
+    EXPECT_EQ(c->debug.inject->deed, FaultDeed::kStop);
+  }
+  EXPECT_NE(to_yaml(config).find("\n  inject: {rank: 2, step: 5, at: save, do: stop}\n"),
+            std::string::npos);
+  EXPECT_NE(to_yaml(minimal()).find("\n  inject: none\n"), std::string::npos);
+}
+
 TEST(Load, DefaultsOfTheStructs) {
   const Config c = minimal();
   check_config(c);

@@ -188,6 +188,13 @@ TEST(Reader, RefusesValues) {
       {"optimizer.groups={params: [a]}",
        {"optimizer.groups: a map; must be a list of maps with the keys params, lr_scale, "
         "weight_decay, frozen; write [{...}]"}},
+      {"debug.inject=5",
+       {"debug.inject: 5; must be none or a map with the keys rank, step, at, do"}},
+      {"debug.inject={rank: 1, at: data}", {"debug.inject.do missing; it has no default"}},
+      {"debug.inject={rank: 1, at: data, do: explode}",
+       {"debug.inject.do: explode; must be throw or exit or kill or stop or skip or resize"}},
+      {"debug.inject={rank: 1, at: data, do: kill, when: 3}",
+       {"debug.inject.when: unknown key", "keys of debug.inject: rank, step, at, do"}},
       {"optimizer.groups=[a]", {"optimizer.groups[0]: a; must be a map with the keys params"}},
       {"optimizer.groups=[{params: [a]}, {lr_scale: 2}]",
        {"optimizer.groups[1].params missing; it has no default"}},

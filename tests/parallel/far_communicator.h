@@ -13,7 +13,8 @@ namespace tessera {
 class FarCommunicator final : public Communicator {
  public:
   explicit FarCommunicator(std::unique_ptr<Communicator> inner)
-      : Communicator(inner->rank(), inner->size(), inner->name()), inner_(std::move(inner)) {}
+      : Communicator(inner->rank(), inner->size(), inner->name(), inner->rank_names()),
+        inner_(std::move(inner)) {}
 
   bool on_one_node() const override { return false; }
   Work start(Operation op) override { return inner_->start(std::move(op)); }
@@ -22,6 +23,7 @@ class FarCommunicator final : public Communicator {
   }
   void abort(const std::string& reason) override { inner_->abort(reason); }
   const std::shared_ptr<AbortState>& abort_state() const override { return inner_->abort_state(); }
+  const std::shared_ptr<CommRecord>& record() const override { return inner_->record(); }
 
  private:
   std::unique_ptr<Communicator> inner_;

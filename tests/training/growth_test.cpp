@@ -23,7 +23,7 @@ struct Steps {
 class Counting : public Communicator {
  public:
   Counting(std::unique_ptr<Communicator> inner, std::shared_ptr<Steps> steps, bool world)
-      : Communicator(inner->rank(), inner->size(), inner->name()),
+      : Communicator(inner->rank(), inner->size(), inner->name(), inner->rank_names()),
         inner_(std::move(inner)),
         steps_(std::move(steps)),
         world_(world) {}
@@ -45,6 +45,7 @@ class Counting : public Communicator {
   }
   void abort(const std::string& reason) override { inner_->abort(reason); }
   const std::shared_ptr<AbortState>& abort_state() const override { return inner_->abort_state(); }
+  const std::shared_ptr<CommRecord>& record() const override { return inner_->record(); }
 
  private:
   std::unique_ptr<Communicator> inner_;

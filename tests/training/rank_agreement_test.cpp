@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "base/error.h"
+#include "base/process/host_name.h"
 #include "config/save.h"
 #include "support/error_of.h"
 #include "support/folders.h"
@@ -128,7 +129,7 @@ TEST_F(TwoFolders, OtherValidationTokensAreFound) {
 TEST_F(TwoFolders, AFileThatOneRankLacksIsNamedWithItsFolder) {
   std::filesystem::remove(folder_ / "b/tokens.bin");
   expect(2, {"tokens.bin", "working folder " + std::filesystem::canonical(folder_ / "b").string(),
-             "(on rank 1)"});
+             "(on rank 1 (" + host_name() + "))"});
 }
 
 TEST_F(TwoFolders, AnotherModelUnderTheSameNameIsFound) {

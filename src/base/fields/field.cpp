@@ -55,7 +55,17 @@ struct RuleText {
   std::string operator()(const MapListValue& v) const {
     return fmt::format("a list of maps with the keys {}", fmt::join(v.keys, ", "));
   }
+  std::string operator()(const OptionalMapValue& v) const {
+    return fmt::format("{} or a map with the keys {}", v.word, fmt::join(v.keys, ", "));
+  }
 };
+
+std::string map_text(const std::vector<Field>& fields) {
+  std::vector<std::string> entries;
+  for (const Field& field : fields)
+    entries.push_back(fmt::format("{}: {}", field.name, value_text(field.value)));
+  return fmt::format("{{{}}}", fmt::join(entries, ", "));
+}
 
 struct ValueText {
   std::string operator()(const IntegerValue& v) const {
@@ -103,13 +113,11 @@ struct ValueText {
   }
   std::string operator()(const MapListValue& v) const {
     std::vector<std::string> items;
-    for (size_t i = 0; i < v.size(); ++i) {
-      std::vector<std::string> entries;
-      for (const Field& field : v.fields(i))
-        entries.push_back(fmt::format("{}: {}", field.name, value_text(field.value)));
-      items.push_back(fmt::format("{{{}}}", fmt::join(entries, ", ")));
-    }
+    for (size_t i = 0; i < v.size(); ++i) items.push_back(map_text(v.fields(i)));
     return fmt::format("[{}]", fmt::join(items, ", "));
+  }
+  std::string operator()(const OptionalMapValue& v) const {
+    return v.given() ? map_text(v.fields()) : v.word;
   }
 };
 

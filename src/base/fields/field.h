@@ -106,9 +106,18 @@ struct MapListValue {
   std::function<std::vector<Field>(size_t)> fields;
 };
 
+// One map of certain fields, or a word for none.
+struct OptionalMapValue {
+  std::string word;
+  std::vector<std::string> keys;
+  std::function<bool()> given;
+  std::function<void(bool)> give;              // a map with the defaults, or none
+  std::function<std::vector<Field>()> fields;  // of the map that is given
+};
+
 using FieldValue = std::variant<IntegerValue, RealValue, RealPairValue, RealListValue, FlagValue,
                                 FlagOrCountValue, ChoiceValue, TextValue, PathValue, TextListValue,
-                                PathListValue, RealOrWordValue, MapListValue>;
+                                PathListValue, RealOrWordValue, MapListValue, OptionalMapValue>;
 
 // Whether a resumed run may change the key. kMathematics: the key decides what is computed, so a
 // change is refused unless checkpoint.allow_change names the key (config/rules/resume.h). kFree:

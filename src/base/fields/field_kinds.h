@@ -1,6 +1,7 @@
 #pragma once
 
 #include <limits>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -94,13 +95,27 @@ inline PathListValue paths(std::vector<std::string>& members) {
 }
 
 template <typename Item>
-MapListValue map_list(std::vector<Item>& items, std::vector<Field> (*fields)(Item&)) {
+std::vector<std::string> names_of(std::vector<Field> (*fields)(Item&)) {
   Item any;
-  std::vector<std::string> keys;
-  for (const Field& field : fields(any)) keys.push_back(field.name);
-  return {std::move(keys), [&items] { return items.size(); },
+  std::vector<std::string> names;
+  for (const Field& field : fields(any)) names.push_back(field.name);
+  return names;
+}
+
+template <typename Item>
+MapListValue map_list(std::vector<Item>& items, std::vector<Field> (*fields)(Item&)) {
+  return {names_of(fields), [&items] { return items.size(); },
           [&items](size_t size) { items.assign(size, Item()); },
           [&items, fields](size_t i) { return fields(items[i]); }};
+}
+
+// A map that may be left out, which is written as `word`.
+template <typename Item>
+OptionalMapValue map_or(const char* word, std::optional<Item>& item,
+                        std::vector<Field> (*fields)(Item&)) {
+  return {word, names_of(fields), [&item] { return item.has_value(); },
+          [&item](bool given) { item = given ? std::optional(Item()) : std::nullopt; },
+          [&item, fields] { return fields(item.value()); }};
 }
 
 }  // namespace tessera

@@ -192,6 +192,17 @@ struct Decode {
     }
   }
 
+  void operator()(OptionalMapValue& v) const {
+    if (node.kind != YamlNode::Kind::kMap) {
+      const std::string& text = unquoted(node);
+      if (text != v.word) refuse_word(node, "", did_you_mean(meant_word(text, {v.word})));
+      return v.give(false);
+    }
+    v.give(true);
+    std::vector<Field> fields = v.fields();
+    decode_map(node, path, fields, findings);
+  }
+
   // A map of exactly these fields.
   static void decode_map(const YamlNode& map, const std::string& map_path,
                          std::vector<Field>& fields, Findings& findings) {

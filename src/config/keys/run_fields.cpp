@@ -113,6 +113,43 @@ Section watchdog_section(WatchdogSection& w) {
       }};
 }
 
+namespace {
+
+std::vector<Field> inject_fields(InjectedFault& f) {
+  return {
+      {"rank",
+       integer(f.rank, 0, kMaxSize),
+       true,
+       kFree,
+       "The rank of the world that does it.",
+       {}},
+      {"step",
+       integer(f.step, 0, kMaxCount),
+       false,
+       kFree,
+       "The step in which it does it; 0 with at: start.",
+       {}},
+      {"at",
+       choice(f.at, {"start", "data", "compute", "collective", "save", "validation"}),
+       true,
+       kFree,
+       "When: as the run folder is open; before the batch is read; after the first micro-batch's "
+       "backward pass; as it starts the step's first collective of several ranks; as the save or "
+       "the validation of the step begins.",
+       {}},
+      {"do",
+       choice(f.deed, {"throw", "exit", "kill", "stop", "skip", "resize"}),
+       true,
+       kFree,
+       "throw: an error; exit: the process ends with exit code 1 and without a word; kill, stop: "
+       "SIGKILL, SIGSTOP; skip: it leaves the collective out; resize: it starts it with half the "
+       "elements (the first that has two or more).",
+       {}},
+  };
+}
+
+}  // namespace
+
 Section debug_section(DebugSection& d) {
   return {"debug",
           "Slower runs that find mistakes in the program.",
@@ -141,6 +178,13 @@ Section debug_section(DebugSection& d) {
                kFree,
                "Steps between comparisons of all weights and gradients that ranks hold alike; a "
                "difference ends the run. 0: none.",
+               {}},
+              {"inject",
+               map_or("none", d.inject, inject_fields),
+               false,
+               kFree,
+               "A fault that one rank makes, to see what becomes of the run: every start that "
+               "comes by that step makes it again.",
                {}},
           }};
 }

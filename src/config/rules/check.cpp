@@ -11,6 +11,7 @@
 #include "config/rules/check_data.h"
 #include "config/rules/check_device.h"
 #include "config/rules/check_fields.h"
+#include "config/rules/check_inject.h"
 #include "config/rules/check_optimizer.h"
 #include "config/rules/check_parallel.h"
 #include "config/rules/check_precision.h"
@@ -161,6 +162,7 @@ void check_config(const Config& config, RuleReport& report) {
   check_data(config, model ? std::optional(config.model->input()) : std::nullopt, report);
   check_run(config, report);
   check_retention(config, report);
+  if (!unsound.contains("debug")) check_inject(config, report);
   check_allow_change(config, report);
 }
 

@@ -37,7 +37,9 @@ struct Broken {
     const double* number = std::get_if<double>(&value);
     return number && !in_range(v.range, *number);
   }
-  bool operator()(const MapListValue&) const { return false; }  // its fields are checked
+  // Their fields are checked.
+  bool operator()(const MapListValue&) const { return false; }
+  bool operator()(const OptionalMapValue&) const { return false; }
 };
 
 }  // namespace
@@ -55,6 +57,10 @@ bool check_field(const std::string& path, const Field& field, RuleReport& report
       for (const Field& inner : list->fields(i))
         sound &= check_field(fmt::format("{}[{}].{}", path, i, inner.name), inner, report);
     }
+  }
+  if (const auto* map = std::get_if<OptionalMapValue>(&field.value); map && map->given()) {
+    for (const Field& inner : map->fields())
+      sound &= check_field(fmt::format("{}.{}", path, inner.name), inner, report);
   }
   return sound;
 }

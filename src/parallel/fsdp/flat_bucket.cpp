@@ -199,8 +199,8 @@ void FlatBucket::abandon() noexcept {
   for (Work* work : works) {
     if (work->done()) continue;
     try {
-      mesh_.world().abort("another error ended the computation on rank " +
-                          std::to_string(mesh_.world().rank()));
+      Communicator& world = mesh_.world();
+      world.abort("another error ended the computation on " + world.rank_text(world.rank()));
       work->block();
     } catch (const std::exception&) {
       // The operation ended as it was told to; the error that started this is on its way up.

@@ -105,6 +105,7 @@ void Trainer::validate() {
   const auto eval =
       evaluate(parts_.config, parts_.engine, *parts_.valid_data, step, [&](int64_t done) {
         parts_.place.advance();
+        parts_.faults.reach(FaultMoment::kValidation, step);
         if (parts_.hooks.validation_batch) parts_.hooks.validation_batch(step, done);
         stop_ = stop_agreed(world_, parts_.stop_signal);
         return stop_;
@@ -124,6 +125,8 @@ std::optional<StepMetrics> Trainer::train_step() {
   parts_.engine.take_tp_time();  // what a validation has added
   const auto& config = parts_.config;
   parts_.place.enter(Phase::kData, progress_.step + 1);
+  parts_.faults.reach(FaultMoment::kCollective, progress_.step + 1);
+  parts_.faults.reach(FaultMoment::kData, progress_.step + 1);
   const GlobalBatch batch = next_batch(sampler_, progress_.position,
                                        config.training.global_batch_size, progress_.skipped);
   const at::Tensor own_loss = forward_backward(batch.samples);
@@ -174,6 +177,7 @@ at::Tensor Trainer::forward_backward(const std::vector<int64_t>& samples) {
     const MicroBatch batch = load_micro_batch(parts_.train_data, samples, shape, i, progress_.rows);
     loss +=
         parts_.engine.forward_backward(batch, {.first = i == 0, .last = i + 1 == micro_batches});
+    parts_.faults.reach(FaultMoment::kCompute, progress_.step + 1);
   }
   parts_.place.enter(Phase::kSum);
   parts_.engine.complete_gradients();
@@ -335,6 +339,7 @@ void Trainer::save() {
         "the save of step {} waited {:.2f} s for the save before: saves take longer than the steps "
         "between them (checkpoint.every)",
         step, waited));
+  parts_.faults.reach(FaultMoment::kSave, step);
   // A line that is missing, or a validation that nobody knows of, could not be made up any more
   // once the step is there.
   parts_.saver.save(std::move(manifest), parts_.engine.pieces(parts_.manifest.states),

@@ -13,6 +13,7 @@
 #include "optim/loss_scaler.h"
 #include "training/engine/engine.h"
 #include "training/loop/batches.h"
+#include "training/loop/fault_injection.h"
 #include "training/loop/hooks.h"
 #include "training/loop/owed_validation.h"
 #include "training/loop/progress.h"
@@ -34,6 +35,7 @@ struct TrainerParts {
   Reporter& reporter;
   OwedValidation& owed;  // of the step that `progress` stands at
   const StopSignal& stop_signal;
+  FaultInjection& faults;
   const TrainHooks& hooks;
   Place& place;  // told where this rank is
 };

@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -16,6 +15,7 @@
 #include "base/error.h"
 #include "base/files/files.h"
 #include "base/files/late_file.h"
+#include "base/process/host_name.h"
 #include "base/xxh3.h"
 #include "config/save.h"
 #include "parallel/comm/core/agreement.h"
@@ -24,11 +24,6 @@ namespace tessera {
 namespace {
 
 using nlohmann::json;
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
-}
 
 std::string working_folder() {
   std::error_code error;

@@ -1,13 +1,13 @@
 #include "training/watch/hub.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <random>
 #include <utility>
+
+#include "base/process/host_name.h"
 
 namespace tessera {
 namespace {
@@ -37,9 +37,7 @@ Hub::Hub(int ranks, std::filesystem::path file, const std::vector<std::string>& 
     if (i < hosts.size()) states_[i].host = hosts[i];
   }
   states_[0].life = Life::kLive;
-  std::array<char, 256> host{};
-  ::gethostname(host.data(), host.size() - 1);
-  states_[0].host = host.data();
+  states_[0].host = host_name();
   meeting_ = {random_text(), random_text(), states_[0].host, own_addresses(), listener_.port};
   write_meeting_file(file_, meeting_);
 }

@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "base/files/files.h"
+#include "base/process/host_name.h"
 #include "base/process/start_thread.h"
 #include "training/watch/hub.h"
 #include "training/watch/launcher.h"
@@ -43,11 +44,6 @@ constexpr milliseconds kJoinLimit{1000};
 // Rank 0 is gone: a rank of another host speaks if the lowest rank that is left (it may have been
 // on rank 0's machine) has not ended the job by then.
 constexpr double kSecondSpeaker = 1.5;
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "";
-}
 
 std::string time_for_name() {
   const std::time_t now = std::time(nullptr);

@@ -7,11 +7,14 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "base/error.h"
+#include "parallel/comm/core/comm_record.h"
 #include "parallel/comm/core/communicator.h"
 
 namespace tessera::testing {
@@ -321,6 +324,79 @@ inline void sequence_case(Communicator& world) {
   }
 }
 
+// Ranks are named by their numbers in the world, in groups of groups as well.
+inline void rank_names_case(Communicator& world) {
+  const int columns = world.size() % 2 == 0 ? 2 : 1;
+  const int row = world.rank() / columns, column = world.rank() % columns;
+  const auto cols = world.split(column, -row, "column");  // in descending order of rows
+  const auto alone = cols->split(row, 0, "alone");
+  for (int i = 0; i < cols->size(); ++i) {
+    const int other = (cols->size() - 1 - i) * columns + column;
+    EXPECT_EQ(cols->world_rank(i), other);
+    EXPECT_EQ(cols->host_of(i), world.host_of(other));
+    EXPECT_EQ(cols->rank_text(i), world.rank_text(other));
+  }
+  EXPECT_EQ(alone->size(), 1);
+  EXPECT_EQ(alone->world_rank(0), world.rank());
+  const std::string host = world.host_of(world.rank());
+  EXPECT_EQ(world.rank_text(world.rank()),
+            "rank " + std::to_string(world.rank()) + (host.empty() ? "" : " (" + host + ")"));
+}
+
+// What the record of the world says of one group; empty: it is not there.
+inline GroupView view_of(const Communicator& world, const std::string& group) {
+  for (GroupView& view : world.record()->view())
+    if (view.group == group) return std::move(view);
+  return {};
+}
+
+// The record has what is done, what runs, and for whom it waits.
+inline void record_case(Communicator& world) {
+  if (world.size() == 1) return;  // a group of one has no record
+  const int last = world.size() - 1;
+  {
+    const auto part = world.split(0, -world.rank(), "part");  // the last rank comes first
+    part->barrier().wait();
+    part->all_reduce(at::ones({16}, at::kBFloat16), ReduceOp::kSum).wait();
+    GroupView view = view_of(world, "part");
+    ASSERT_EQ(view.ranks.size(), static_cast<size_t>(world.size()));
+    EXPECT_EQ(view.ranks.front(), last);
+    EXPECT_EQ(view.ranks.back(), 0);
+    EXPECT_EQ(view.started, 2);
+    EXPECT_EQ(view.done, 2);
+    ASSERT_EQ(view.last.size(), 2u);
+    EXPECT_EQ(view.last[0].number, 1);
+    EXPECT_EQ(view.last[0].kind, "barrier");
+    EXPECT_EQ(view.last[0].dtype, "");
+    EXPECT_EQ(view.last[1].number, 2);
+    EXPECT_EQ(view.last[1].kind, "all-reduce");
+    EXPECT_EQ(view.last[1].dtype, "bf16");
+    EXPECT_EQ(view.last[1].count, 16);
+    EXPECT_EQ(view.last[1].state, OperationView::State::kDone);
+    EXPECT_GT(view.last[1].seconds, 0.0);
+
+    if (world.rank() == last) world.barrier().wait();  // until the others have looked
+    Work work = part->all_reduce(at::ones({4}, at::kFloat), ReduceOp::kMax);
+    if (world.rank() != last) {
+      const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+      do {
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        view = view_of(world, "part");
+      } while (view.last.back().missing.empty() && std::chrono::steady_clock::now() < end);
+      EXPECT_EQ(view.started, 3);
+      EXPECT_EQ(view.done, 2);
+      EXPECT_EQ(view.last.back().number, 3);
+      EXPECT_EQ(view.last.back().state, OperationView::State::kRunning);
+      EXPECT_GT(view.last.back().seconds, 0.0);
+      EXPECT_EQ(view.last.back().missing, std::vector<int>{last});
+      world.barrier().wait();
+    }
+    work.wait();
+    EXPECT_TRUE(view_of(world, "part").last.back().missing.empty());
+  }
+  EXPECT_EQ(view_of(world, "part").group, "");  // closed
+}
+
 // Bad arguments are refused at the call, on the rank that makes it, and nothing is started.
 inline void argument_case(Communicator& world) {
   const int64_t ranks = world.size();
@@ -371,6 +447,8 @@ inline void all_cases(Communicator& world) {
   moved_storage_case(world);
   dropped_work_case(world);
   sequence_case(world);
+  rank_names_case(world);
+  record_case(world);
   argument_case(world);
 }
 

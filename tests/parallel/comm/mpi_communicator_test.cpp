@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <mpi.h>
 
+#include "base/process/host_name.h"
 #include "parallel/comm/failure_cases.h"
 #include "support/mpi_test.h"
 
@@ -88,6 +89,30 @@ TEST_P(MpiRanks, TimeoutOfARankThatNeverComes) {
   timeout_case(*group);
   MPI_Barrier(MPI_COMM_WORLD);
   if (group->size() == 2) receive_timeout_case(*impatient());
+}
+
+TEST_P(MpiRanks, HostsAreNamed) {
+  const auto all = world();
+  for (int rank = 0; rank < all->size(); ++rank) EXPECT_EQ(all->host_of(rank), host_name());
+}
+
+// Through shared memory all ranks see at the next operation who left one out; with messages the
+// others wait for that one, since nothing that it sends is for their operation.
+TEST_P(MpiRanks, ALeftOutCollectiveIsNamed) {
+  const auto all = impatient();
+  if (all->size() < 3) return;  // nobody can say which of two is wrong
+  const int last = all->size() - 1;
+  const bool memory = GetParam().options.shared_memory;
+  const auto expect = [&](const std::string& text) {
+    if (memory)
+      expect_contains(text, "ranks disagree: " + all->rank_text(last) + " called all_reduce(");
+    else if (all->rank() != last)
+      expect_contains(text, all->rank_text(last) + " sent nothing for it");
+  };
+  expect(left_out_case(*all));
+  MPI_Barrier(MPI_COMM_WORLD);
+  const auto again = impatient();
+  expect(other_size_case(*again));
 }
 
 TEST_P(MpiRanks, FileWorkHasALimitOfItsOwn) {

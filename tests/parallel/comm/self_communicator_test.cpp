@@ -17,6 +17,14 @@ TEST(SelfCommunicator, PassesEveryCase) {
   all_cases(*world);
 }
 
+TEST(SelfCommunicator, HasANameAndARecordWithoutGroups) {
+  const auto world = make_self_communicator("one");
+  EXPECT_EQ(world->world_rank(0), 0);
+  EXPECT_EQ(world->host_of(0), "");
+  world->barrier();
+  EXPECT_TRUE(world->record()->view().empty());
+}
+
 TEST(SelfCommunicator, HasNoPeers) {
   const auto world = make_self_communicator("one");
   expect_contains(error_of([&] { world->send(at::zeros({1}), 1); }),

@@ -54,6 +54,12 @@ TEST_P(ThreadRanks, DroppedWorksRun) {
 TEST_P(ThreadRanks, LongSequence) {
   run(sequence_case);
 }
+TEST_P(ThreadRanks, RanksHaveTheirWorldsNumbers) {
+  run(rank_names_case);
+}
+TEST_P(ThreadRanks, RecordSaysWhatRunsAndWhoIsMissing) {
+  run(record_case);
+}
 TEST_P(ThreadRanks, ArgumentsAreChecked) {
   run(argument_case);
 }
@@ -103,7 +109,7 @@ TEST(ThreadFailures, CheckedNamesTheRankThatDoesNotCome) {
     const auto checked = make_checked(world.split(0, world.rank(), "tp"));
     if (world.rank() == 1) return;
     const auto text = error_of([&] { checked->broadcast(at::zeros({3}), 0).wait(); });
-    expect_contains(text, "tp: broadcast(Float, 3 elements, root 0) #0 on rank ");
+    expect_contains(text, "tp: broadcast(Float, 3 elements, root 0) #1 on rank ");
     expect_contains(text, "could not be compared");
     expect_contains(text, "rank 1 did not come");
   };
@@ -118,6 +124,40 @@ TEST(ThreadFailures, TimeoutNamesTheAbsentRank) {
   };
   run_thread_ranks(3, body, {.timeout = std::chrono::milliseconds(200)});
   run_thread_ranks(2, receive_timeout_case, {.timeout = std::chrono::milliseconds(200)});
+}
+
+// Data of another operation are not taken for what was asked for; all ranks say whose fault it is.
+TEST(ThreadFailures, ALeftOutCollectiveIsNamed) {
+  const std::string texts[] = {
+      "[comm] tp: ranks disagree: rank 2 called all_reduce(max, Float, 8 elements) as collective "
+      "#2; the others called all_gather(Float, 8 elements a slice) as collective #2; all",
+      "[comm] tp: ranks disagree: rank 2 called all_reduce(sum, Float, 3000 elements) as "
+      "collective #1; the others called all_reduce(sum, Float, 6000 elements) as collective #1"};
+  run_thread_ranks(3, [&](Communicator& world) {
+    const auto tp = world.split(0, world.rank(), "tp");
+    expect_contains(left_out_case(*tp), texts[0]);
+  });
+  run_thread_ranks(3, [&](Communicator& world) {
+    const auto tp = world.split(0, world.rank(), "tp");
+    expect_contains(other_size_case(*tp), texts[1]);
+  });
+}
+
+// In a group whose numbers are not the world's, with the operation's root.
+TEST(ThreadFailures, MessagesNameWorldRanks) {
+  const auto body = [](Communicator& world) {
+    const auto pair = world.split(world.rank() / 2, world.rank(), "pair");
+    if (world.rank() == 3) return;
+    const auto text = error_of([&] { pair->broadcast(at::zeros({3}), 1).wait(); });
+    if (world.rank() != 2) return;
+    expect_contains(text, "pair: broadcast(Float, 3 elements, root 3) #1 on rank 2 timed out");
+    expect_contains(text, "rank 3 did not come");
+    const GroupView view = view_of(world, "pair");
+    EXPECT_EQ(view.ranks, (std::vector<int>{2, 3}));
+    EXPECT_EQ(view.done, 0);  // one that failed is not done
+    EXPECT_EQ(view.last.back().missing, std::vector<int>{3});
+  };
+  run_thread_ranks(4, body, {.timeout = std::chrono::milliseconds(300)});
 }
 
 TEST(ThreadFailures, FileWorkHasALimitOfItsOwn) {

@@ -68,7 +68,9 @@ std::vector<std::string> agree(Communicator& world, const std::function<std::str
     const char status = reports[rank].at(0);
     const std::string text = reports[rank].substr(1);
     const std::string message =
-        world.size() == 1 ? text : fmt::format("{} (on rank {})", text, rank);
+        world.size() == 1
+            ? text
+            : fmt::format("{} (on {})", text, world.rank_text(static_cast<int>(rank)));
     if (status == kDamaged) throw DamagedError(message);
     if (status == kUserError) throw UserError(message);
     throw Error(message);

@@ -2,10 +2,13 @@
 
 #include <ATen/ATen.h>
 
-#include <array>
+#include <algorithm>
+#include <tuple>
 #include <utility>
+#include <vector>
 
 #include "base/error.h"
+#include "parallel/comm/core/call_record.h"
 #include "parallel/comm/core/queued_communicator.h"
 
 namespace tessera {
@@ -15,29 +18,18 @@ namespace {
 constexpr std::chrono::hours kNoTimeout{24 * 365};
 constexpr WaitLimits kNoLimits{kNoTimeout, kNoTimeout};
 
-// A call as numbers, so that it can travel.
-constexpr int64_t kFields = 7;
-using Record = std::array<int64_t, kFields>;
+constexpr auto kFields = static_cast<int64_t>(std::tuple_size_v<CallRecord>);
 
-Record record_of(const Operation& op, uint64_t number) {
-  return {static_cast<int64_t>(op.kind),
-          static_cast<int64_t>(op.dtype),
-          static_cast<int64_t>(op.out_dtype),
-          op.count,
-          op.peer,
-          static_cast<int64_t>(op.reduce),
-          static_cast<int64_t>(number)};
+at::Tensor as_tensor(const CallRecord& call) {
+  const auto tensor = at::empty({kFields}, at::kLong);
+  std::copy(call.begin(), call.end(), tensor.mutable_data_ptr<int64_t>());
+  return tensor;
 }
 
-std::string text_of(const int64_t* record) {
-  Operation op;
-  op.kind = static_cast<OperationKind>(record[0]);
-  op.dtype = static_cast<at::ScalarType>(record[1]);
-  op.out_dtype = static_cast<at::ScalarType>(record[2]);
-  op.count = record[3];
-  op.peer = static_cast<int>(record[4]);
-  op.reduce = static_cast<ReduceOp>(record[5]);
-  return op.text();
+CallRecord from_tensor(const at::Tensor& tensor) {
+  CallRecord call{};
+  std::copy_n(tensor.const_data_ptr<int64_t>(), call.size(), call.begin());
+  return call;
 }
 
 // Compares the calls, then passes the operation on. It has a queue of its own above it, so checked
@@ -76,46 +68,36 @@ class CheckedTransport final : public Transport {
   }
 
   void compare_all(const Operation& op) {
-    const Record record = record_of(op, collectives_++);
-    const auto mine = at::empty({kFields}, at::kLong);
-    std::copy(record.begin(), record.end(), mine.mutable_data_ptr<int64_t>());
+    const auto mine = as_tensor(call_record(op, ++collectives_));
     const auto all = at::empty({inner_->size(), kFields}, at::kLong);
     start_for(op, all_gather_operation(*inner_, all, mine)).block();
-    const int64_t* records = all.const_data_ptr<int64_t>();
-    bool equal = true;
-    for (int64_t i = kFields; i < inner_->size() * kFields; ++i)
-      equal = equal && records[i] == records[i - kFields];
-    if (equal) return;
-    // The same text on every rank.
-    std::string calls;
-    for (int r = 0; r < inner_->size(); ++r)
-      calls += fmt::format("{}rank {} called {} as collective #{}", r == 0 ? "" : "; ", r,
-                           text_of(records + r * kFields), records[(r + 1) * kFields - 1]);
-    throw Mismatch{
-        fmt::format("[comm] {}: ranks disagree: {}; all ranks must start the same "
-                    "operations in the same order",
-                    inner_->name(), calls)};
+    std::vector<CallRecord> calls;
+    for (int r = 0; r < inner_->size(); ++r) calls.push_back(from_tensor(all[r]));
+    const auto same = [&](const CallRecord& call) { return call == calls[0]; };
+    if (!std::all_of(calls.begin(), calls.end(), same))
+      throw Mismatch{disagreement(inner_->name(), calls, ranks())};
   }
 
   void compare_pair(const Operation& op) {
-    const Record record = record_of(op, 0);
-    const auto mine = at::empty({kFields}, at::kLong);
-    std::copy(record.begin(), record.end(), mine.mutable_data_ptr<int64_t>());
-    const auto theirs = at::empty({kFields}, at::kLong);
+    const CallRecord own = call_record(op, 0);
+    const auto mine = as_tensor(own), theirs = at::empty({kFields}, at::kLong);
     const bool sends = op.kind == OperationKind::kSend;
     const auto send = [&] { start_for(op, send_operation(*inner_, mine, op.peer)).block(); };
     if (sends) send();
     start_for(op, recv_operation(*inner_, theirs, op.peer)).block();
     if (!sends) send();
-    const int64_t* a = sends ? mine.const_data_ptr<int64_t>() : theirs.const_data_ptr<int64_t>();
-    const int64_t* b = sends ? theirs.const_data_ptr<int64_t>() : mine.const_data_ptr<int64_t>();
-    if (a[1] == b[1] && a[3] == b[3]) return;
+    const CallRecord other = from_tensor(theirs);
+    if (own[1] == other[1] && own[3] == other[3]) return;  // dtype and count
     throw Mismatch{
-        fmt::format("[comm] {}: ranks disagree: rank {} called {}; rank {} called {}; "
+        fmt::format("[comm] {}: ranks disagree: {} called {}; {} called {}; "
                     "dtype and count must agree",
-                    inner_->name(), sends ? inner_->rank() : op.peer, text_of(a),
-                    sends ? op.peer : inner_->rank(), text_of(b))};
+                    inner_->name(), inner_->rank_text(sends ? inner_->rank() : op.peer),
+                    call_text(sends ? own : other, ranks()),
+                    inner_->rank_text(sends ? op.peer : inner_->rank()),
+                    call_text(sends ? other : own, ranks()))};
   }
+
+  const RankNames& ranks() const { return *inner_->rank_names(); }
 
   std::unique_ptr<Communicator> inner_;
   uint64_t collectives_ = 0;
@@ -124,9 +106,7 @@ class CheckedTransport final : public Transport {
 class CheckedCommunicator final : public QueuedCommunicator {
  public:
   explicit CheckedCommunicator(std::shared_ptr<CheckedTransport> transport)
-      : QueuedCommunicator(transport->inner().rank(), transport->inner().size(),
-                           transport->inner().name(), kNoLimits, transport,
-                           transport->inner().abort_state()),
+      : QueuedCommunicator(context_of(transport->inner()), transport),
         transport_(std::move(transport)) {}
 
   bool on_one_node() const override { return transport_->inner().on_one_node(); }
@@ -145,6 +125,16 @@ class CheckedCommunicator final : public QueuedCommunicator {
   void abort(const std::string& reason) override { transport_->inner().abort(reason); }
 
  private:
+  // Without a record of its own: that of the group below shows the calls, and the comparisons
+  // between them.
+  static GroupContext context_of(const Communicator& inner) {
+    return {.name = inner.name(),
+            .rank = inner.rank(),
+            .ranks = inner.rank_names(),
+            .limits = kNoLimits,
+            .world = {.abort = inner.abort_state(), .record = inner.record()}};
+  }
+
   std::shared_ptr<CheckedTransport> transport_;
 };
 

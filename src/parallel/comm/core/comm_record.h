@@ -30,10 +30,10 @@ struct OperationView {
 
 // What a group has done and does.
 struct GroupView {
-  std::string group;             // "world", "tp", ...; "tp on GPUs" where tensors lie there
-  std::vector<int> ranks;        // world ranks, by rank in the group
-  int64_t started = 0;           // operations that this rank has started
-  int64_t done = 0;              // those of them that have ended
+  std::string group;       // "world", "tp", ...; "tp on GPUs" where tensors lie there
+  std::vector<int> ranks;  // world ranks, by rank in the group
+  int64_t started = 0;     // operations that this rank has started
+  int64_t done = 0;        // those of them that have ended
   // At most 8, oldest first, with the one that runs among them. An operation that failed stays
   // kRunning: it has not ended.
   std::vector<OperationView> last;

@@ -4,6 +4,7 @@
 
 #include "parallel/comm/core/file_work.h"
 #include "parallel/comm/core/operation.h"
+#include "parallel/comm/core/rank_names.h"
 
 namespace tessera {
 namespace {
@@ -16,6 +17,25 @@ Work start_now(Communicator& group, Operation op) {
 }
 
 }  // namespace
+
+Communicator::Communicator(int rank, int size, std::string name,
+                           std::shared_ptr<const RankNames> ranks)
+    : rank_(rank),
+      size_(size),
+      name_(std::move(name)),
+      ranks_(ranks ? std::move(ranks) : std::make_shared<const RankNames>(size)) {}
+
+int Communicator::world_rank(int rank) const {
+  return ranks_->world_rank(rank);
+}
+
+const std::string& Communicator::host_of(int rank) const {
+  return ranks_->host(rank);
+}
+
+std::string Communicator::rank_text(int rank) const {
+  return ranks_->text(rank);
+}
 
 Work Communicator::all_gather(at::Tensor out, at::Tensor in) {
   return start_now(*this, all_gather_operation(*this, std::move(out), std::move(in)));

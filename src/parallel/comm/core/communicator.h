@@ -9,6 +9,8 @@
 namespace tessera {
 
 class AbortState;
+class CommRecord;
+class RankNames;
 struct Operation;
 
 enum class ReduceOp { kSum, kMax, kMin };
@@ -69,6 +71,13 @@ class Communicator {
   int size() const { return size_; }
   const std::string& name() const { return name_; }
 
+  // The number in the world of a rank of this group, the name of the host that it runs on (empty:
+  // unknown), and both for messages: "rank 3 (n2)".
+  int world_rank(int rank) const;
+  const std::string& host_of(int rank) const;
+  std::string rank_text(int rank) const;
+  const std::shared_ptr<const RankNames>& rank_names() const { return ranks_; }
+
   // The device whose tensors can travel besides the CPU's.
   virtual at::Device device() const { return at::kCPU; }
 
@@ -126,14 +135,19 @@ class Communicator {
   // The flag that abort() raises, for backends that stand on this one.
   virtual const std::shared_ptr<AbortState>& abort_state() const = 0;
 
+  // What all groups of this world do, on this rank.
+  virtual const std::shared_ptr<CommRecord>& record() const = 0;
+
  protected:
-  Communicator(int rank, int size, std::string name)
-      : rank_(rank), size_(size), name_(std::move(name)) {}
+  // `ranks`: null for a world whose hosts are not known.
+  Communicator(int rank, int size, std::string name,
+               std::shared_ptr<const RankNames> ranks = nullptr);
 
  private:
   int rank_;
   int size_;
   std::string name_;
+  std::shared_ptr<const RankNames> ranks_;
 };
 
 }  // namespace tessera

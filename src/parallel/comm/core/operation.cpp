@@ -2,9 +2,11 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "base/error.h"
+#include "parallel/comm/core/rank_names.h"
 
 namespace tessera {
 namespace {
@@ -131,7 +133,7 @@ const char* operation_name(OperationKind kind) {
   return "?";
 }
 
-std::string Operation::text() const {
+std::string Operation::text(const RankNames& ranks) const {
   const std::string elements = fmt::format("{}, {} elements", at::toString(dtype), count);
   switch (kind) {
     case OperationKind::kBarrier:
@@ -139,11 +141,11 @@ std::string Operation::text() const {
     case OperationKind::kAllReduce:
       return fmt::format("all_reduce({}, {})", reduce_name(reduce), elements);
     case OperationKind::kBroadcast:
-      return fmt::format("broadcast({}, root {})", elements, peer);
+      return fmt::format("broadcast({}, root {})", elements, ranks.world_rank(peer));
     case OperationKind::kSend:
-      return fmt::format("send({}, to {})", elements, peer);
+      return fmt::format("send({}, to {})", elements, ranks.world_rank(peer));
     case OperationKind::kRecv:
-      return fmt::format("recv({}, from {})", elements, peer);
+      return fmt::format("recv({}, from {})", elements, ranks.world_rank(peer));
     case OperationKind::kReduceScatter:
       if (out_dtype != dtype)
         return fmt::format("reduce_scatter({} to {}, {} elements a slice)", at::toString(dtype),
@@ -249,13 +251,13 @@ SplitPlace find_split_place(Communicator& group, int color, int key) {
   const auto all = at::empty({group.size(), 2}, at::kLong);
   group.all_gather(all, mine).block();
   const int64_t* entry = all.const_data_ptr<int64_t>();
-  SplitPlace place{0, 0};
-  for (int r = 0; r < group.size(); ++r) {
-    if (entry[2 * r] != color) continue;
-    ++place.size;
-    const int64_t other = entry[2 * r + 1];
-    if (other < key || (other == key && r < group.rank())) ++place.rank;
-  }
+  SplitPlace place{0, {}};
+  for (int r = 0; r < group.size(); ++r)
+    if (entry[2 * r] == color) place.members.push_back(r);
+  std::stable_sort(place.members.begin(), place.members.end(),
+                   [&](int a, int b) { return entry[2 * a + 1] < entry[2 * b + 1]; });
+  const auto self = std::find(place.members.begin(), place.members.end(), group.rank());
+  place.rank = static_cast<int>(self - place.members.begin());
   return place;
 }
 

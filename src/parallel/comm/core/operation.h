@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "parallel/comm/core/communicator.h"
 
@@ -27,8 +28,8 @@ struct Operation {
   at::Tensor out;  // written; all_reduce and broadcast work in place on it
   at::Tensor in;   // read
   ReduceOp reduce = ReduceOp::kSum;
-  int peer = -1;  // root, destination or source
-  uint64_t sequence = 0;
+  int peer = -1;           // root, destination or source
+  uint64_t sequence = 0;   // 1, 2, ... within the group
   bool file_work = false;  // started while ranks were at work on files
 
   char* out_data = nullptr;
@@ -38,8 +39,8 @@ struct Operation {
   int64_t count = 0;  // elements of one slice (all_gather, reduce_scatter, all_to_all), else of all
   int64_t element_bytes = 1;  // of dtype
 
-  // Such as "all_reduce(sum, Float, 16 elements)".
-  std::string text() const;
+  // Such as "all_reduce(sum, Float, 16 elements)", with a peer's number in the world.
+  std::string text(const RankNames& ranks) const;
 };
 
 // Each checks the arguments of a call on `group`, which messages name, and returns the operation.
@@ -51,10 +52,11 @@ Operation broadcast_operation(const Communicator& group, at::Tensor tensor, int 
 Operation all_to_all_operation(const Communicator& group, at::Tensor out, at::Tensor in);
 Operation send_operation(const Communicator& group, at::Tensor tensor, int destination);
 Operation recv_operation(const Communicator& group, at::Tensor tensor, int source);
-// A rank's number in the new group that a split puts it into, and that group's size.
+// The new group that a split puts a rank into.
 struct SplitPlace {
-  int rank;
-  int size;
+  int rank;                  // its number there
+  std::vector<int> members;  // the ranks of the group that is split, by rank in the new one
+  int size() const { return static_cast<int>(members.size()); }
 };
 
 // Collective: an all_gather of (color, key) over `group`; ties of keys are ordered by rank.

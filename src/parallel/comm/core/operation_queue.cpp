@@ -29,14 +29,8 @@ class OperationQueue::Task : public Work::State {
   std::shared_ptr<OperationQueue> queue_;
 };
 
-OperationQueue::OperationQueue(std::string group, int rank, const WaitLimits& limits,
-                               std::shared_ptr<Transport> transport,
-                               std::shared_ptr<AbortState> abort)
-    : group_(std::move(group)),
-      rank_(rank),
-      limits_(limits),
-      transport_(std::move(transport)),
-      abort_(std::move(abort)) {}
+OperationQueue::OperationQueue(GroupContext group, std::shared_ptr<Transport> transport)
+    : group_(std::move(group)), transport_(std::move(transport)) {}
 
 OperationQueue::~OperationQueue() = default;
 
@@ -48,8 +42,9 @@ Work OperationQueue::submit(Operation op) {
     // uses. It is started before the task is added: if that fails, nothing has been submitted.
     if (!worker_.joinable())
       worker_ = start_thread("communication", [self = shared_from_this()] { self->work(); });
-    task->operation.sequence = next_sequence_++;
+    task->operation.sequence = ++last_sequence_;
     tasks_.push_back(task);
+    if (group_.record) group_.record->queued(task->operation);
   }
   submitted_.notify_one();
   return Work(std::move(task));
@@ -84,9 +79,10 @@ void OperationQueue::run_front(std::unique_lock<std::mutex>& lock) {
   lock.unlock();
   const auto start = std::chrono::steady_clock::now();
   if (error.empty()) {
-    const Watch watch(group_, rank_, task->operation, limits_, *abort_, closing_);
+    const Watch watch(group_, task->operation, closing_);
+    if (group_.record) group_.record->running(task->operation, start);
     try {
-      watch.check([] { return "it was never started"; });
+      watch.check([] { return Awaited{{}, "it was never started"}; });
       transport_->run(task->operation, watch);
     } catch (const Error& e) {
       error = e.what();
@@ -94,7 +90,9 @@ void OperationQueue::run_front(std::unique_lock<std::mutex>& lock) {
       error = fmt::format("{} failed: {}", watch.head(), e.what());
     }
   }
-  task->duration = std::chrono::steady_clock::now() - start;
+  const auto end = std::chrono::steady_clock::now();
+  task->duration = end - start;
+  if (group_.record && error.empty()) group_.record->done(task->operation, end);
   // Tensors go before anyone may learn that the operation is done, and outside the lock.
   task->operation.out = at::Tensor();
   task->operation.in = at::Tensor();
@@ -114,17 +112,22 @@ void OperationQueue::finish(Task& task, const std::string& error) {
 void OperationQueue::close(bool orderly) {
   constexpr std::chrono::milliseconds kPatience{500};
   std::unique_lock lock(mutex_);
-  while (orderly && failure_.empty() && !abort_->raised() && (busy_ || !tasks_.empty())) {
+  while (orderly && failure_.empty() && !group_.world.abort->raised() &&
+         (busy_ || !tasks_.empty())) {
     if (!busy_)
       run_front(lock);
     else
       changed_.wait(lock);
   }
+  // One that was given up is shown on: its state says why.
+  if (group_.record && orderly && failure_.empty() && !busy_ && tasks_.empty())
+    group_.record->close();
   closed_ = true;
   closing_.store(true);
   for (const auto& task : std::exchange(tasks_, {}))
-    finish(*task, fmt::format("[comm] {}: {} on rank {} was given up: the communicator is gone",
-                              group_, task->operation.text(), rank_));
+    finish(*task, fmt::format("[comm] {}: {} #{} on {} was given up: the communicator is gone",
+                              group_.name, task->operation.text(*group_.ranks),
+                              task->operation.sequence, group_.self()));
   submitted_.notify_all();
   if (!worker_.joinable()) return;
   const bool left = changed_.wait_for(lock, kPatience, [&] { return worker_left_; });

@@ -26,8 +26,7 @@ namespace tessera {
 // After a failure the ranks are out of step, so every later operation fails with the first message.
 class OperationQueue : public std::enable_shared_from_this<OperationQueue> {
  public:
-  OperationQueue(std::string group, int rank, const WaitLimits& limits,
-                 std::shared_ptr<Transport> transport, std::shared_ptr<AbortState> abort);
+  OperationQueue(GroupContext group, std::shared_ptr<Transport> transport);
   ~OperationQueue();
 
   Work submit(Operation op);
@@ -45,18 +44,15 @@ class OperationQueue : public std::enable_shared_from_this<OperationQueue> {
   void run_front(std::unique_lock<std::mutex>& lock);
   void finish(Task& task, const std::string& error);
 
-  const std::string group_;
-  const int rank_;
-  const WaitLimits limits_;
+  const GroupContext group_;
   const std::shared_ptr<Transport> transport_;
-  const std::shared_ptr<AbortState> abort_;
   std::atomic<bool> closing_{false};  // ends the waits of a running operation
 
   std::mutex mutex_;  // guards all below
   std::condition_variable submitted_;
   std::condition_variable changed_;
   std::deque<std::shared_ptr<Task>> tasks_;
-  uint64_t next_sequence_ = 0;
+  uint64_t last_sequence_ = 0;
   bool busy_ = false;  // some thread is in transport_->run()
   bool closed_ = false;
   bool worker_left_ = false;

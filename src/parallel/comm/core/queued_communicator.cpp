@@ -5,15 +5,13 @@
 
 namespace tessera {
 
-QueuedCommunicator::QueuedCommunicator(int rank, int size, std::string name,
-                                       const WaitLimits& limits,
-                                       std::shared_ptr<Transport> transport,
-                                       std::shared_ptr<AbortState> abort)
-    : Communicator(rank, size, std::move(name)),
-      limits_(limits),
-      abort_(std::move(abort)),
-      queue_(std::make_shared<OperationQueue>(this->name(), rank, limits, std::move(transport),
-                                              abort_)),
+QueuedCommunicator::QueuedCommunicator(const GroupContext& group,
+                                       std::shared_ptr<Transport> transport)
+    : Communicator(group.rank, static_cast<int>(group.ranks->world_ranks().size()), group.name,
+                   group.ranks),
+      limits_(group.limits),
+      world_(group.world),
+      queue_(std::make_shared<OperationQueue>(group, std::move(transport))),
       exceptions_at_birth_(std::uncaught_exceptions()) {}
 
 QueuedCommunicator::~QueuedCommunicator() {
@@ -26,7 +24,7 @@ Work QueuedCommunicator::start(Operation op) {
 }
 
 void QueuedCommunicator::abort(const std::string& reason) {
-  abort_->raise(reason);
+  world_.abort->raise(reason);
 }
 
 }  // namespace tessera

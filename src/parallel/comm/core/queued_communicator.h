@@ -1,6 +1,5 @@
 #pragma once
 
-#include <chrono>
 #include <memory>
 #include <string>
 
@@ -18,17 +17,18 @@ class QueuedCommunicator : public Communicator {
 
   Work start(Operation op) override;
   void abort(const std::string& reason) override;
-  const std::shared_ptr<AbortState>& abort_state() const override { return abort_; }
+  const std::shared_ptr<AbortState>& abort_state() const override { return world_.abort; }
+  const std::shared_ptr<CommRecord>& record() const override { return world_.record; }
 
  protected:
-  QueuedCommunicator(int rank, int size, std::string name, const WaitLimits& limits,
-                     std::shared_ptr<Transport> transport, std::shared_ptr<AbortState> abort);
+  QueuedCommunicator(const GroupContext& group, std::shared_ptr<Transport> transport);
 
   const WaitLimits& limits() const { return limits_; }
+  const WorldState& world_state() const { return world_; }
 
  private:
   WaitLimits limits_;
-  std::shared_ptr<AbortState> abort_;
+  WorldState world_;
   std::shared_ptr<OperationQueue> queue_;
   int exceptions_at_birth_;
 };

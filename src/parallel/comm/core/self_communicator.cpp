@@ -13,12 +13,13 @@ namespace {
 
 class SelfCommunicator final : public Communicator {
  public:
-  SelfCommunicator(std::string name, std::shared_ptr<AbortState> abort)
-      : Communicator(0, 1, std::move(name)), abort_(std::move(abort)) {}
+  SelfCommunicator(std::string name, WorldState world, std::shared_ptr<const RankNames> ranks)
+      : Communicator(0, 1, std::move(name), std::move(ranks)), world_(std::move(world)) {}
 
   Work start(Operation op) override {
-    if (abort_->raised())
-      fail("comm", "{}: {} on rank 0 was aborted: {}", name(), op.text(), abort_->reason());
+    if (world_.abort->raised())
+      fail("comm", "{}: {} on {} was aborted: {}", name(), op.text(*rank_names()), rank_text(0),
+           world_.abort->reason());
     if (op.in_data == nullptr || op.in_data == op.out_data || op.count == 0) return {};
     if (op.out_dtype == op.dtype) {
       std::memcpy(op.out_data, op.in_data, static_cast<size_t>(op.count * op.element_bytes));
@@ -31,25 +32,27 @@ class SelfCommunicator final : public Communicator {
 
   std::unique_ptr<Communicator> split(int color, int /*key*/, std::string name) override {
     check_color(*this, color);
-    return make_self_communicator(std::move(name), abort_);
+    return make_self_communicator(std::move(name), world_, rank_names());
   }
 
-  void abort(const std::string& reason) override { abort_->raise(reason); }
-  const std::shared_ptr<AbortState>& abort_state() const override { return abort_; }
+  void abort(const std::string& reason) override { world_.abort->raise(reason); }
+  const std::shared_ptr<AbortState>& abort_state() const override { return world_.abort; }
+  const std::shared_ptr<CommRecord>& record() const override { return world_.record; }
 
  private:
-  std::shared_ptr<AbortState> abort_;
+  WorldState world_;
 };
 
 }  // namespace
 
 std::unique_ptr<Communicator> make_self_communicator(std::string name) {
-  return make_self_communicator(std::move(name), std::make_shared<AbortState>());
+  return make_self_communicator(std::move(name), WorldState(),
+                                std::make_shared<const RankNames>(1));
 }
 
-std::unique_ptr<Communicator> make_self_communicator(std::string name,
-                                                     std::shared_ptr<AbortState> abort) {
-  return std::make_unique<SelfCommunicator>(std::move(name), std::move(abort));
+std::unique_ptr<Communicator> make_self_communicator(std::string name, WorldState world,
+                                                     std::shared_ptr<const RankNames> ranks) {
+  return std::make_unique<SelfCommunicator>(std::move(name), std::move(world), std::move(ranks));
 }
 
 }  // namespace tessera

@@ -1,43 +1,49 @@
 #include "parallel/comm/core/transport.h"
 
+#include <utility>
+
 #include "base/error.h"
 #include "parallel/comm/core/file_work.h"
 #include "parallel/comm/core/file_work_limit.h"
 
 namespace tessera {
 
-Watch::Watch(const std::string& group, int rank, const Operation& op, const WaitLimits& limits,
-             const AbortState& abort, const std::atomic<bool>& closing)
+Watch::Watch(const GroupContext& group, const Operation& op, const std::atomic<bool>& closing)
     : group_(group),
-      rank_(rank),
       op_(&op),
       file_work_(op.file_work),
-      limit_(file_work_ ? limits.file_work : limits.usual),
-      abort_(abort),
+      limit_(file_work_ ? group.limits.file_work : group.limits.usual),
       closing_(closing) {}
 
-Watch::Watch(const std::string& group, int rank, const char* what, const WaitLimits& limits,
-             const AbortState& abort, const std::atomic<bool>& closing)
+Watch::Watch(const GroupContext& group, const char* what, const std::atomic<bool>& closing)
     : group_(group),
-      rank_(rank),
       what_(what),
       file_work_(FileWork::in_progress()),
-      limit_(file_work_ ? limits.file_work : limits.usual),
-      abort_(abort),
+      limit_(file_work_ ? group.limits.file_work : group.limits.usual),
       closing_(closing) {}
 
 std::string Watch::head() const {
-  if (op_ == nullptr) return fmt::format("[comm] {}: {} on rank {}", group_, what_, rank_);
-  return fmt::format("[comm] {}: {} #{} on rank {}", group_, op_->text(), op_->sequence, rank_);
+  if (op_ == nullptr) return fmt::format("[comm] {}: {} on {}", group_.name, what_, group_.self());
+  return fmt::format("[comm] {}: {} #{} on {}", group_.name, op_->text(*group_.ranks),
+                     op_->sequence, group_.self());
 }
 
-void Watch::raise(const std::string& waiting_for) const {
-  if (abort_.raised()) throw Error(fmt::format("{} was aborted: {}", head(), abort_.reason()));
+void Watch::note(Awaited awaited, WaitedTime::Clock::duration waited) const {
+  next_note_ = waited + kBetweenNotes;
+  if (op_ != nullptr && group_.record) group_.record->waits_for(std::move(awaited.ranks));
+}
+
+void Watch::raise(Awaited awaited) const {
+  const AbortState& abort = *group_.world.abort;
+  if (abort.raised()) throw Error(fmt::format("{} was aborted: {}", head(), abort.reason()));
   if (closing_.load(std::memory_order_relaxed))
     throw Error(fmt::format("{} was given up: the communicator is gone", head()));
   const std::string which = file_work_ ? fmt::format(" ({})", kFileWorkLimit) : "";
-  throw Error(
-      fmt::format("{} timed out after {} ms{}: {}", head(), limit_.count(), which, waiting_for));
+  const std::string who = awaited.ranks.empty() ? "" : group_.ranks->text(awaited.ranks) + " ";
+  const std::string text = fmt::format("{} timed out after {} ms{}: {}{}", head(), limit_.count(),
+                                       which, who, awaited.what);
+  note(std::move(awaited), limit_);
+  throw Error(text);
 }
 
 void CollectiveTransport::run(const Operation& op, const Watch& watch) {

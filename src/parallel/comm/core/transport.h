@@ -3,48 +3,61 @@
 #include <atomic>
 #include <chrono>
 #include <string>
+#include <vector>
 
-#include "parallel/comm/core/abort_state.h"
+#include "parallel/comm/core/group_context.h"
 #include "parallel/comm/core/operation.h"
-#include "parallel/comm/core/wait_limits.h"
 
 namespace tessera {
 
+// What a wait is for, such as ranks 1 and 3 "did not come".
+struct Awaited {
+  std::vector<int> ranks;  // of the group; empty: `what` says all
+  const char* what;
+};
+
 // Ends the waits of one operation: at the time-out, when the world is aborted, and when the
-// communicator is destroyed. Whoever waits calls check() between short sleeps.
+// communicator is destroyed. Whoever waits calls check() between short sleeps. What a long wait is
+// for goes into the group's record.
 class Watch {
  public:
-  Watch(const std::string& group, int rank, const Operation& op, const WaitLimits& limits,
-        const AbortState& abort, const std::atomic<bool>& closing);
+  // The arguments outlive the watch.
+  Watch(const GroupContext& group, const Operation& op, const std::atomic<bool>& closing);
   // For a wait of the group that belongs to no operation, such as that of a split; `what` names it
   // in messages.
-  Watch(const std::string& group, int rank, const char* what, const WaitLimits& limits,
-        const AbortState& abort, const std::atomic<bool>& closing);
+  Watch(const GroupContext& group, const char* what, const std::atomic<bool>& closing);
 
   // Throws an Error if the wait must end. It names group, operation, sequence number, rank and, at
-  // a time-out, the string that `waiting_for()` returns: what the wait is for.
+  // a time-out, what the wait is for: the Awaited that `waiting_for()` returns.
   template <typename F>
   void check(F&& waiting_for) const {
-    if (abort_.raised() || closing_.load(std::memory_order_relaxed) || expired())
+    const auto waited = waited_.look();
+    if (group_.world.abort->raised() || closing_.load(std::memory_order_relaxed) ||
+        waited >= limit_)
       raise(waiting_for());
+    if (waited >= next_note_) note(waiting_for(), waited);
   }
 
-  // "[comm] tp: all_reduce(...) #17 on rank 2", the head of every message.
+  const GroupContext& group() const { return group_; }
+
+  // "[comm] tp: all_reduce(...) #17 on rank 2 (n1)", the head of every message.
   std::string head() const;
 
  private:
-  bool expired() const { return waited_.look() >= limit_; }
-  [[noreturn]] void raise(const std::string& waiting_for) const;
+  // Between two notes of what a wait is for; shorter waits leave none.
+  static constexpr std::chrono::milliseconds kBetweenNotes{100};
 
-  const std::string& group_;
-  int rank_;
+  void note(Awaited awaited, WaitedTime::Clock::duration waited) const;
+  [[noreturn]] void raise(Awaited awaited) const;
+
+  const GroupContext& group_;
   const Operation* op_ = nullptr;  // null: what_ says it
   const char* what_ = "";
   bool file_work_;
   std::chrono::milliseconds limit_;
-  mutable WaitedTime waited_;
-  const AbortState& abort_;
   const std::atomic<bool>& closing_;
+  mutable WaitedTime waited_;
+  mutable WaitedTime::Clock::duration next_note_ = kBetweenNotes;
 };
 
 // Moves the data of one group, one operation at a time, in the thread that calls run().

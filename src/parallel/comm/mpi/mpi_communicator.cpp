@@ -4,15 +4,18 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <climits>
 #include <cstring>
 #include <limits>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "base/error.h"
 #include "base/files/free_space.h"
+#include "base/process/host_name.h"
 #include "parallel/comm/core/queued_communicator.h"
 #include "parallel/comm/core/self_group.h"
 #include "parallel/comm/mpi/mpi_resources.h"
@@ -29,7 +32,7 @@ constexpr const char* kSharedFolder = "/dev/shm";  // where MPI puts shared wind
 struct World {
   MpiResources* resources;
   MpiOptions options;
-  std::shared_ptr<AbortState> abort;
+  WorldState state;
   std::shared_ptr<void> lease;
 };
 
@@ -128,15 +131,17 @@ std::vector<std::byte*> allocate_window(MPI_Comm comm, const std::string& name, 
 // The communicator of `comm`, which it takes over; `comm` is a part of `parent` or all of it.
 // Collective over `parent`.
 std::unique_ptr<Communicator> make_group(MPI_Comm comm, MPI_Comm parent, std::string name,
+                                         std::shared_ptr<const RankNames> ranks,
                                          const World& world);
 
 class MpiCommunicator final : public QueuedCommunicator {
  public:
-  MpiCommunicator(MPI_Comm comm, std::string name, const World& world,
-                  std::shared_ptr<Transport> transport, bool one_node)
-      : QueuedCommunicator(rank_of(comm), size_of(comm), std::move(name),
-                           {world.options.timeout, world.options.file_timeout},
-                           std::move(transport), world.abort),
+  MpiCommunicator(MPI_Comm comm, std::string name, std::shared_ptr<const RankNames> ranks,
+                  const World& world, std::shared_ptr<Transport> transport, bool one_node)
+      : QueuedCommunicator(
+            make_group_context(std::move(name), rank_of(comm), std::move(ranks),
+                               {world.options.timeout, world.options.file_timeout}, world.state),
+            std::move(transport)),
         comm_(comm),
         world_(world),
         one_node_(one_node) {}
@@ -147,10 +152,10 @@ class MpiCommunicator final : public QueuedCommunicator {
     check_color(*this, color);
     // Runs after all that is queued, and with a time-out, which MPI_Comm_split has not: afterwards
     // every rank is known to be here.
-    find_split_place(*this, color, key);
+    const SplitPlace place = find_split_place(*this, color, key);
     MPI_Comm part = MPI_COMM_NULL;
     check_mpi(MPI_Comm_split(comm_, color, key, &part), "MPI_Comm_split");
-    return make_group(part, comm_, std::move(name), world_);
+    return make_group(part, comm_, std::move(name), rank_names()->part(place.members), world_);
   }
 
  private:
@@ -160,6 +165,7 @@ class MpiCommunicator final : public QueuedCommunicator {
 };
 
 std::unique_ptr<Communicator> make_group(MPI_Comm comm, MPI_Comm parent, std::string name,
+                                         std::shared_ptr<const RankNames> ranks,
                                          const World& world) {
   const int64_t window = world.options.window_bytes;
   const int64_t segment = ShmTransport::segment_bytes(size_of(comm), window);
@@ -176,7 +182,7 @@ std::unique_ptr<Communicator> make_group(MPI_Comm comm, MPI_Comm parent, std::st
   }
   if (size_of(comm) == 1) {
     MPI_Comm_free(&comm);
-    return make_self_communicator(std::move(name), world.abort);
+    return make_self_communicator(std::move(name), world.state, std::move(ranks));
   }
   check_mpi(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
   world.resources->add(comm);
@@ -189,8 +195,21 @@ std::unique_ptr<Communicator> make_group(MPI_Comm comm, MPI_Comm parent, std::st
   } else {
     transport = std::make_shared<MpiTransport>(comm, world.options.message_bytes, world.lease);
   }
-  return std::make_unique<MpiCommunicator>(comm, std::move(name), world, std::move(transport),
-                                           one_node);
+  return std::make_unique<MpiCommunicator>(comm, std::move(name), std::move(ranks), world,
+                                           std::move(transport), one_node);
+}
+
+// Collective: the name of every rank's host.
+std::shared_ptr<const RankNames> gather_rank_names(MPI_Comm comm) {
+  constexpr int kBytes = 128;
+  std::array<char, kBytes> own{};
+  host_name().copy(own.data(), kBytes - 1);
+  std::vector<std::array<char, kBytes>> all(static_cast<size_t>(size_of(comm)));
+  check_mpi(MPI_Allgather(own.data(), kBytes, MPI_BYTE, all.data(), kBytes, MPI_BYTE, comm),
+            "MPI_Allgather");
+  std::vector<std::string> hosts;
+  for (const auto& name : all) hosts.emplace_back(name.data());
+  return std::make_shared<const RankNames>(std::move(hosts));
 }
 
 }  // namespace
@@ -201,19 +220,19 @@ std::unique_ptr<Communicator> make_mpi_world(MpiRuntime& runtime, MpiOptions opt
   MpiResources& resources = runtime.resources();
   MPI_Comm comm = MPI_COMM_NULL;
   check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &comm), "MPI_Comm_dup");
+  auto ranks = gather_rank_names(comm);
   // One abort flag per node, in shared memory whatever the options say.
-  std::shared_ptr<AbortState> abort;
+  WorldState state;
   if (size_of(comm) > 1) {
     MPI_Comm node = node_of(comm);
     MPI_Comm_set_errhandler(node, MPI_ERRORS_RETURN);
     const auto segments =
         allocate_window(node, "world", sizeof(AbortWords), sizeof(AbortWords), resources);
-    abort = std::make_shared<AbortState>(reinterpret_cast<AbortWords*>(segments[0]));
+    state.abort = std::make_shared<AbortState>(reinterpret_cast<AbortWords*>(segments[0]));
     resources.add(node);
-  } else {
-    abort = std::make_shared<AbortState>();
   }
-  return make_group(comm, comm, "world", World{&resources, options, abort, resources.lease()});
+  return make_group(comm, comm, "world", std::move(ranks),
+                    World{&resources, options, std::move(state), resources.lease()});
 }
 
 }  // namespace tessera

@@ -33,7 +33,8 @@ class MpiRuntime {
   };
   NodePlace node_place() const;
 
-  // Ends the whole job.
+  // Ends the whole job, without a word: whoever calls this has said why. Its exit code is
+  // `exit_code`.
   [[noreturn]] void abort(int exit_code);
 
   // MPI objects that are freed at the end of the run (mpi_resources.h); for the backend only.

@@ -8,6 +8,11 @@
 #include "parallel/comm/mpi/mpi_communicator.h"
 #include "parallel/comm/mpi/mpi_resources.h"
 
+// What MPI_Abort of Open MPI calls after it has printed a box of text below the one line that says
+// what is wrong (the launcher prints the box; where srun is the launcher, the process itself). It
+// is in no header, and other MPIs lack it: hence weak.
+extern "C" int ompi_mpi_abort(MPI_Comm comm, int exit_code) __attribute__((weak));
+
 namespace tessera {
 namespace {
 
@@ -112,6 +117,7 @@ MpiRuntime::NodePlace MpiRuntime::node_place() const {
 }
 
 void MpiRuntime::abort(int exit_code) {
+  if (&ompi_mpi_abort != nullptr) ompi_mpi_abort(MPI_COMM_WORLD, exit_code);
   MPI_Abort(MPI_COMM_WORLD, exit_code);
   std::abort();  // not reached
 }

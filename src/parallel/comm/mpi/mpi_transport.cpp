@@ -9,14 +9,17 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/xxh3.h"
+#include "parallel/comm/core/call_record.h"
 #include "parallel/comm/core/reduce_ranks.h"
 #include "parallel/comm/mpi/mpi_resources.h"
 
 namespace tessera {
 namespace {
 
-constexpr int kCollectiveTag = 1;
-constexpr int kPointToPointTag = 2;
+constexpr int kPointToPointTag = 1;
+// Tags of collectives lie from kFirstTag to twice that; MPI promises tags up to 32767.
+constexpr int kFirstTag = 1 << 14;
 // Up to here an all_reduce gathers everything, which needs one exchange instead of two.
 constexpr int64_t kAtOnceBytes = 16 << 10;
 // Incoming pieces of a reduction, of all peers together.
@@ -66,20 +69,18 @@ class MpiTransport::Pending {
   Pending(const Pending&) = delete;
   Pending& operator=(const Pending&) = delete;
 
-  std::string missing() const {
+  Awaited missing() const {
     std::vector<int> from, to;
     for (size_t i = 0; i < requests.size(); ++i)
       if (requests[i] != MPI_REQUEST_NULL)
         (entries[i].receive ? from : to).push_back(entries[i].peer);
-    const auto list = [](std::vector<int>& ranks) {
+    const auto once = [](std::vector<int> ranks) {
       std::sort(ranks.begin(), ranks.end());
       ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
-      std::string text;
-      for (const int rank : ranks) text += fmt::format("{}{}", text.empty() ? "" : ", ", rank);
-      return text;
+      return ranks;
     };
-    if (!from.empty()) return fmt::format("nothing came from rank {}", list(from));
-    return fmt::format("rank {} did not receive", list(to));
+    if (!from.empty()) return {once(std::move(from)), "sent nothing for it"};
+    return {once(std::move(to)), "did not receive"};
   }
 
   std::vector<MPI_Request> requests;
@@ -94,6 +95,16 @@ MpiTransport::MpiTransport(MPI_Comm comm, int64_t message_bytes, std::shared_ptr
     : comm_(comm), message_bytes_(message_bytes), lease_(std::move(lease)) {
   MPI_Comm_rank(comm_, &rank_);
   MPI_Comm_size(comm_, &size_);
+}
+
+// All pieces of one operation have one tag.
+int MpiTransport::collective_tag(const Operation& op) {
+  if (op.sequence != tagged_for_) {
+    tagged_for_ = op.sequence;
+    const CallRecord call = call_record(op, ++collectives_);
+    tag_ = kFirstTag + static_cast<int>(xxh3_64(call.data(), sizeof(call)) % kFirstTag);
+  }
+  return tag_;
 }
 
 // Starts all messages and waits for them. Pieces of one message arrive in order, since MPI keeps
@@ -148,7 +159,7 @@ void MpiTransport::all_gather(const Operation& op, const Watch& watch) {
     messages.push_back({op.out_data + from * bytes, bytes, from, true});
     messages.push_back({own, bytes, to, false});
   }
-  exchange(messages, kCollectiveTag, op, watch);
+  exchange(messages, collective_tag(op), op, watch);
 }
 
 void MpiTransport::reduce_scatter(const Operation& op, const Watch& watch) {
@@ -171,7 +182,7 @@ void MpiTransport::reduce_scatter(const Operation& op, const Watch& watch) {
       sources[from] = place;
     }
     sources[rank_] = input(rank_);
-    exchange(messages, kCollectiveTag, op, watch);
+    exchange(messages, collective_tag(op), op, watch);
     reduce_ranks(op.out_data + at * out_bytes, op.out_dtype, sources.data(), op.dtype, size_, n,
                  ReduceOp::kSum);
   }
@@ -207,10 +218,10 @@ void MpiTransport::all_reduce(const Operation& op, const Watch& watch) {
       sources[from] = place(from);
     }
     sources[rank_] = data(at(rank_));
-    exchange(inputs, kCollectiveTag, op, watch);
+    exchange(inputs, collective_tag(op), op, watch);
     reduce_ranks(data(at(rank_)), op.dtype, sources.data(), op.dtype, size_, length(rank_),
                  op.reduce);
-    if (!at_once) exchange(results, kCollectiveTag, op, watch);
+    if (!at_once) exchange(results, collective_tag(op), op, watch);
   }
   scratch_.reset();
 }
@@ -223,13 +234,13 @@ void MpiTransport::broadcast(const Operation& op, const Watch& watch) {
   int reach = 1;
   if (place > 0) {
     while (reach * 2 <= place) reach *= 2;
-    exchange({{op.out_data, bytes, rank_at(place - reach), true}}, kCollectiveTag, op, watch);
+    exchange({{op.out_data, bytes, rank_at(place - reach), true}}, collective_tag(op), op, watch);
     reach *= 2;
   }
   std::vector<Message> children;
   for (; place + reach < size_; reach *= 2)
     children.push_back({op.out_data, bytes, rank_at(place + reach), false});
-  exchange(children, kCollectiveTag, op, watch);
+  exchange(children, collective_tag(op), op, watch);
 }
 
 void MpiTransport::all_to_all(const Operation& op, const Watch& watch) {
@@ -241,7 +252,7 @@ void MpiTransport::all_to_all(const Operation& op, const Watch& watch) {
     messages.push_back({op.out_data + from * bytes, bytes, from, true});
     messages.push_back({const_cast<char*>(op.in_data) + to * bytes, bytes, to, false});
   }
-  exchange(messages, kCollectiveTag, op, watch);
+  exchange(messages, collective_tag(op), op, watch);
 }
 
 void MpiTransport::send(const Operation& op, const Watch& watch) {
@@ -259,7 +270,7 @@ void MpiTransport::barrier(const Operation& op, const Watch& watch) {
   for (int reach = 1; reach < size_; reach *= 2)
     exchange({{nullptr, 0, (rank_ + size_ - reach) % size_, true},
               {nullptr, 0, (rank_ + reach) % size_, false}},
-             kCollectiveTag, op, watch);
+             collective_tag(op), op, watch);
 }
 
 }  // namespace tessera

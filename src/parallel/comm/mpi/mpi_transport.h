@@ -14,6 +14,10 @@ namespace tessera {
 // Blocking calls of several threads are many times slower than one (measured), cannot be timed out,
 // and cannot say which peer is missing. Sums run in rank order: an exchange of slices, then a local
 // sum.
+//
+// The tag of a collective's messages stands for the call. So a rank that has left an operation out,
+// or gives other sizes, is waited for (and named, at the time-out) instead of having its data taken
+// for those of another operation.
 class MpiTransport final : public CollectiveTransport {
  public:
   // Messages above `message_bytes` are split: MPI counts are int.
@@ -31,6 +35,7 @@ class MpiTransport final : public CollectiveTransport {
 
   void exchange(const std::vector<Message>& messages, int tag, const Operation& op,
                 const Watch& watch);
+  int collective_tag(const Operation& op);
   void all_gather(const Operation& op, const Watch& watch) override;
   void reduce_scatter(const Operation& op, const Watch& watch) override;
   void all_reduce(const Operation& op, const Watch& watch) override;
@@ -46,6 +51,9 @@ class MpiTransport final : public CollectiveTransport {
   int64_t message_bytes_;
   std::shared_ptr<void> lease_;
   std::shared_ptr<std::vector<char>> scratch_;
+  uint64_t tagged_for_ = 0;   // sequence number of the last collective
+  uint64_t collectives_ = 0;  // that were run
+  int tag_ = 0;               // of the last one
 };
 
 }  // namespace tessera

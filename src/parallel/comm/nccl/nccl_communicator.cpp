@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "parallel/comm/core/group_context.h"
 #include "parallel/comm/nccl/nccl_watch.h"
 
 namespace tessera {
@@ -24,16 +25,22 @@ WaitLimits limits_of(const NcclOptions& options) {
   return {options.timeout, options.file_timeout};
 }
 
+// What the GPUs' groups share with those of the host.
+WorldState state_of(const Communicator& host) {
+  return {.abort = host.abort_state(), .record = host.record()};
+}
+
 class NcclCommunicator final : public Communicator {
  public:
   NcclCommunicator(std::unique_ptr<Communicator> host, World world,
                    std::unique_ptr<NcclHandle> handle)
-      : Communicator(host->rank(), host->size(), host->name()),
+      : Communicator(host->rank(), host->size(), host->name(), host->rank_names()),
         host_(std::move(host)),
         world_(std::move(world)),
-        queue_(std::make_shared<NcclQueue>(name(), rank(), size(), world_.device,
-                                           limits_of(world_.options), host_->abort_state(),
-                                           std::move(handle))),
+        queue_(std::make_shared<NcclQueue>(
+            make_group_context(name() + " on GPUs", rank(), rank_names(), limits_of(world_.options),
+                               state_of(*host_)),
+            world_.device, std::move(handle))),
         exceptions_at_birth_(std::uncaught_exceptions()) {
     world_.watch->add(queue_);
   }
@@ -66,6 +73,7 @@ class NcclCommunicator final : public Communicator {
     world_.watch->abort_all();
   }
   const std::shared_ptr<AbortState>& abort_state() const override { return host_->abort_state(); }
+  const std::shared_ptr<CommRecord>& record() const override { return host_->record(); }
 
  private:
   // Tensors of the CPU, and a barrier.
@@ -102,9 +110,10 @@ void check_one_rank_per_gpu(Communicator& host, const Device& device) {
     for (int first = 0; first < second; ++first)
       if (at::equal(all[first], all[second]))
         fail_user("comm",
-                  "ranks {} and {} use the same GPU; NCCL wants one each: start at most as many "
-                  "ranks on a node as it has GPUs, each with another number (rank {} has {})",
-                  first, second, host.rank(), device.name());
+                  "{} and {} use the same GPU; NCCL wants one each: start at most as many ranks on "
+                  "a node as it has GPUs, each with another number ({} has {})",
+                  host.rank_text(first), host.rank_text(second), host.rank_text(host.rank()),
+                  device.name());
 }
 
 ncclUniqueId share_unique_id(Communicator& host) {
@@ -128,8 +137,12 @@ std::unique_ptr<Communicator> make_nccl_world(std::unique_ptr<Communicator> host
   check_one_rank_per_gpu(*host, device);
   const ncclUniqueId id = share_unique_id(*host);
   const std::atomic<bool> closing{false};
-  const Watch watch(host->name(), host->rank(), "connecting the GPUs", limits_of(options),
-                    *host->abort_state(), closing);
+  const GroupContext group{.name = host->name(),
+                           .rank = host->rank(),
+                           .ranks = host->rank_names(),
+                           .limits = limits_of(options),
+                           .world = state_of(*host)};
+  const Watch watch(group, "connecting the GPUs", closing);
   auto handle = NcclHandle::connect(id, host->rank(), host->size(), watch);
   return std::make_unique<NcclCommunicator>(
       std::move(host), World{device, options, std::make_shared<NcclWatch>(device)},

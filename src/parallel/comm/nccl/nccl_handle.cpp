@@ -55,15 +55,16 @@ void NcclHandle::run(const std::function<ncclResult_t(ncclComm_t)>& enqueue, con
 
 ncclComm_t NcclHandle::alive(const Watch& watch) const {
   if (comm_ != nullptr) return comm_;
-  watch.check([] { return "NCCL's communicator is gone"; });
+  watch.check([] { return Awaited{{}, "NCCL's communicator is gone"}; });
   throw Error(
       fmt::format("{}: NCCL's communicator is gone: an earlier operation failed", watch.head()));
 }
 
 void NcclHandle::settle(ncclResult_t result, const Watch& watch) {
   for (int round = 0; result == ncclInProgress; ++round) {
-    watch.check(
-        [] { return "NCCL could not start it: a rank did not come, or cannot be reached"; });
+    watch.check([] {
+      return Awaited{{}, "NCCL could not start it: a rank did not come, or cannot be reached"};
+    });
     if (round > 0) pause_between_looks(round);
     std::lock_guard lock(mutex_);
     const ncclResult_t asked = ncclCommGetAsyncError(alive(watch), &result);

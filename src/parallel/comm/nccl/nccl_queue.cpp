@@ -76,30 +76,26 @@ class NcclQueue::Task final : public Work::State {
   Operation operation;
   at::Tensor slices;  // every rank's slice, of a reduce_scatter of halves to fp32
   Event done_event;
+  bool begun = false;  // in the record; guarded by the queue's lock
 
  private:
   std::shared_ptr<NcclQueue> queue_;
 };
 
-NcclQueue::NcclQueue(std::string group, int rank, int size, const Device& device,
-                     const WaitLimits& limits, std::shared_ptr<AbortState> abort,
-                     std::unique_ptr<NcclHandle> handle)
+NcclQueue::NcclQueue(GroupContext group, const Device& device, std::unique_ptr<NcclHandle> handle)
     : group_(std::move(group)),
-      rank_(rank),
-      size_(size),
+      size_(static_cast<int>(group_.ranks->world_ranks().size())),
       device_(device),
       stream_(device.new_stream(StreamPriority::kHigh)),
-      limits_(limits),
-      abort_(std::move(abort)),
       handle_(std::move(handle)),
       ready_(device.new_event()) {}
 
 Watch NcclQueue::watch_of(const Operation& op) const {
-  return Watch(group_, rank_, op, limits_, *abort_, closing_);
+  return Watch(group_, op, closing_);
 }
 
 Work NcclQueue::submit(Operation op) {
-  op.sequence = next_sequence_++;
+  op.sequence = ++last_sequence_;
   check_usable(watch_of(op));
   release_finished();
   std::shared_ptr<Task> oldest;
@@ -110,6 +106,11 @@ Work NcclQueue::submit(Operation op) {
   if (oldest) block(*oldest);
   auto task = std::make_shared<Task>(shared_from_this(), std::move(op), device_.new_event());
   const Watch watch = watch_of(task->operation);
+  {
+    std::lock_guard lock(mutex_);
+    group_.record->queued(task->operation);
+    if (running_.empty()) note_begun(*task);  // NCCL may wait for peers before it starts the first
+  }
   try {
     start(*task, watch);
   } catch (const std::exception& e) {
@@ -123,6 +124,7 @@ Work NcclQueue::submit(Operation op) {
   std::lock_guard lock(mutex_);
   if (running_.empty()) oldest_waited_ = {};
   running_.push_back(task);
+  note_begun(*running_.front());
   return Work(std::move(task));
 }
 
@@ -164,10 +166,11 @@ ncclResult_t NcclQueue::enqueue(const Task& task, ncclComm_t comm) const {
     case OperationKind::kBarrier:
       break;
   }
-  fail("comm", "{}: a barrier has no data for the GPU", group_);
+  fail("comm", "{}: a barrier has no data for the GPU", group_.name);
 }
 
-// out slice i <- rank i's in slice rank_. One group call: NCCL runs sends and receives at once.
+// out slice i <- rank i's in slice of this rank. One group call: NCCL runs sends and receives at
+// once.
 ncclResult_t NcclQueue::exchange_slices(const Operation& op, char* out, ncclComm_t comm) const {
   const auto stream = static_cast<cudaStream_t>(stream_.handle());
   const ncclDataType_t type = nccl_type(op.dtype);
@@ -188,7 +191,7 @@ ncclResult_t NcclQueue::exchange_slices(const Operation& op, char* out, ncclComm
 }
 
 std::unique_ptr<NcclHandle> NcclQueue::split(int color, int key) {
-  const Watch watch(group_, rank_, "split", limits_, *abort_, closing_);
+  const Watch watch(group_, "split", closing_);
   check_usable(watch);
   const StreamScope scope(stream_);  // for its device
   try {
@@ -204,8 +207,9 @@ void NcclQueue::block(Task& task) {
   try {
     for (int round = 0; !task.done_event.passed(); ++round) {
       check_usable(watch);
-      watch.check(
-          [] { return "it has not ended on the GPU: a rank did not start it, or is late"; });
+      watch.check([] {
+        return Awaited{{}, "it has not ended on the GPU: a rank did not start it, or is late"};
+      });
       const std::string error = handle_->async_error();
       if (!error.empty()) throw Error(fmt::format("{} failed: {}", watch.head(), error));
       pause_between_looks(round);
@@ -224,16 +228,24 @@ void NcclQueue::check_usable(const Watch& watch) {
     std::lock_guard lock(mutex_);
     if (!failure_.empty()) throw Error(failure_);
   }
-  if (abort_->raised())
-    throw Error(fmt::format("{} was aborted: {}", watch.head(), abort_->reason()));
+  if (abort_state().raised())
+    throw Error(fmt::format("{} was aborted: {}", watch.head(), abort_state().reason()));
+}
+
+// With the lock held.
+void NcclQueue::note_begun(Task& task) {
+  if (!std::exchange(task.begun, true))
+    group_.record->running(task.operation, GroupRecord::Clock::now());
 }
 
 void NcclQueue::release_finished() {
   std::lock_guard lock(mutex_);
   while (!running_.empty() && running_.front()->done_event.passed()) {
+    group_.record->done(running_.front()->operation, GroupRecord::Clock::now());
     running_.front()->let_go();
     running_.pop_front();
     oldest_waited_ = {};
+    if (!running_.empty()) note_begun(*running_.front());
   }
 }
 
@@ -241,29 +253,29 @@ std::string NcclQueue::overdue() {
   std::lock_guard lock(mutex_);
   if (running_.empty()) return {};
   const Operation& op = running_.front()->operation;
-  const auto limit = op.file_work ? limits_.file_work : limits_.usual;
+  const auto limit = op.file_work ? group_.limits.file_work : group_.limits.usual;
   if (oldest_waited_.look() < limit) return {};
   return fmt::format(
-      "[comm] {}: {} #{} on rank {} timed out: it has been the oldest on the GPU for "
+      "[comm] {}: {} #{} on {} timed out: it has been the oldest on the GPU for "
       "{} ms: a rank did not start it, or what it waits for takes longer",
-      group_, op.text(), op.sequence, rank_, limit.count());
+      group_.name, op.text(*group_.ranks), op.sequence, group_.self(), limit.count());
 }
 
 void NcclQueue::inspect() noexcept {
   try {
     release_finished();
-    if (abort_->raised()) return handle_->abort();
+    if (abort_state().raised()) return handle_->abort();
     std::string error = overdue();
     if (error.empty()) {
       error = handle_->async_error();
       if (error.empty()) return;
-      error = fmt::format("[comm] {} on rank {}: {}", group_, rank_, error);
+      error = fmt::format("[comm] {} on {}: {}", group_.name, group_.self(), error);
     }
     give_up(error);
-    abort_->raise(error);
+    abort_state().raise(error);
   } catch (const std::exception& e) {  // the CUDA context is broken
     give_up(e.what());
-    abort_->raise(e.what());
+    abort_state().raise(e.what());
   }
 }
 
@@ -291,13 +303,14 @@ void NcclQueue::drain() noexcept {
 void NcclQueue::close(bool orderly) noexcept {
   try {
     if (orderly) {
-      const Watch watch(group_, rank_, "closing", limits_, *abort_, closing_);
+      const Watch watch(group_, "closing", closing_);
       check_usable(watch);
       for (int round = 0; !stream_.idle(); ++round) {
-        watch.check([] { return "operations have not ended on the GPU"; });
+        watch.check([] { return Awaited{{}, "operations have not ended on the GPU"}; });
         pause_between_looks(round);
       }
       handle_->finalize(watch);
+      group_.record->close();
     }
   } catch (const std::exception& e) {
     give_up(e.what());
@@ -307,7 +320,7 @@ void NcclQueue::close(bool orderly) noexcept {
   drain();
   std::lock_guard lock(mutex_);
   if (failure_.empty())
-    failure_ = fmt::format("[comm] {}: the communicator on rank {} is gone", group_, rank_);
+    failure_ = fmt::format("[comm] {}: the communicator on {} is gone", group_.name, group_.self());
   running_.clear();  // tasks hold the queue
 }
 

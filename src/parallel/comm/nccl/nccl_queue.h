@@ -7,6 +7,7 @@
 #include <mutex>
 #include <string>
 
+#include "parallel/comm/core/group_context.h"
 #include "parallel/comm/core/operation.h"
 #include "parallel/comm/nccl/nccl_handle.h"
 #include "parallel/device/device.h"
@@ -26,8 +27,7 @@ namespace tessera {
 // first message.
 class NcclQueue : public std::enable_shared_from_this<NcclQueue> {
  public:
-  NcclQueue(std::string group, int rank, int size, const Device& device, const WaitLimits& limits,
-            std::shared_ptr<AbortState> abort, std::unique_ptr<NcclHandle> handle);
+  NcclQueue(GroupContext group, const Device& device, std::unique_ptr<NcclHandle> handle);
 
   // Throws Error if the group has failed or NCCL refuses.
   Work submit(Operation op);
@@ -56,21 +56,20 @@ class NcclQueue : public std::enable_shared_from_this<NcclQueue> {
   void block(Task& task);
   void check_usable(const Watch& watch);
   Watch watch_of(const Operation& op) const;
+  void note_begun(Task& task);
   void release_finished();
   std::string overdue();
+  AbortState& abort_state() const { return *group_.world.abort; }
   void give_up(const std::string& error) noexcept;
   void drain() noexcept;
 
-  const std::string group_;
-  const int rank_;
+  const GroupContext group_;
   const int size_;
   const Device device_;
   const Stream stream_;
-  const WaitLimits limits_;
-  const std::shared_ptr<AbortState> abort_;
   const std::unique_ptr<NcclHandle> handle_;
   Event ready_;  // of the caller's stream; recorded anew by each operation
-  uint64_t next_sequence_ = 0;
+  uint64_t last_sequence_ = 0;
   std::atomic<bool> closing_{false};
 
   std::mutex mutex_;  // guards all below

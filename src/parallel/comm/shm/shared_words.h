@@ -10,6 +10,9 @@ namespace tessera {
 // on any mapping of the same page; lock-free atomics work across processes.
 using SharedWord = std::atomic<uint32_t>;
 static_assert(SharedWord::is_always_lock_free);
+// A number that is written before a wake-up and read after it.
+using SharedNumber = std::atomic<int64_t>;
+static_assert(SharedNumber::is_always_lock_free);
 
 // Sleeps while `word` equals `expected`, for 20 ms at most: long enough to cost nothing, short
 // enough to notice an abort or a time-out.

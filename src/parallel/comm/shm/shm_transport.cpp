@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <tuple>
 #include <utility>
 
 #include "base/error.h"
@@ -28,6 +29,11 @@ int64_t slot_bytes_of(int64_t window_bytes) {
 int64_t cell_bytes_of(int64_t window_bytes) {
   return std::min(kCellBytes, slot_bytes_of(window_bytes));
 }
+constexpr auto kCallFields = static_cast<int64_t>(std::tuple_size_v<CallRecord>);
+constexpr int64_t kCallBytes = kLine;  // of one call
+static_assert(kCallFields * static_cast<int64_t>(sizeof(SharedNumber)) <= kCallBytes);
+constexpr int64_t kHeadBytes = 4 * kLine + 2 * kCallBytes;  // before the counters of send and recv
+
 int64_t mail_bytes_of(int size) {
   return round_up(int64_t{4} * size * 4, kLine);
 }
@@ -43,7 +49,7 @@ int64_t ShmTransport::segment_bytes(int size, int64_t window_bytes) {
 }
 
 int64_t ShmTransport::control_bytes(int size) {
-  return 4 * kLine + mail_bytes_of(size);
+  return kHeadBytes + mail_bytes_of(size);
 }
 
 void ShmTransport::check_window(const std::string& group, int size, int64_t window_bytes) {
@@ -68,7 +74,8 @@ ShmTransport::ShmTransport(int rank, std::vector<std::byte*> segments, int64_t w
     s.arrivals = words(base + kLine);
     s.sleepers = words(base + 2 * kLine);
     s.progress = words(base + 3 * kLine);
-    std::byte* mail = base + 4 * kLine;
+    s.calls = reinterpret_cast<SharedNumber*>(base + 4 * kLine);
+    std::byte* mail = base + kHeadBytes;
     s.sent = words(mail);
     s.taken = s.sent + size_;
     s.mail_sleepers = s.taken + size_;
@@ -82,8 +89,27 @@ char* ShmTransport::slot(int rank) const {
   return segments_[rank].slots + (meetings_ & 1) * slot_bytes_;
 }
 
-// A barrier. The last rank to come opens it; the others sleep.
-void ShmTransport::meet(const Watch& watch) {
+std::span<SharedNumber> ShmTransport::call_of(int rank, uint32_t meeting) const {
+  return {segments_[rank].calls + (meeting & 1) * (kCallBytes / sizeof(SharedNumber)),
+          std::tuple_size_v<CallRecord>};
+}
+
+// A barrier. The first of an operation also compares the calls.
+void ShmTransport::meet(const Operation& op, const Watch& watch) {
+  const bool first = op.sequence != met_for_;
+  const uint32_t meeting = meetings_;
+  if (first) {
+    met_for_ = op.sequence;
+    const CallRecord call = call_record(op, ++collectives_);
+    const auto place = call_of(rank_, meeting);
+    for (size_t i = 0; i < call.size(); ++i) place[i].store(call[i], std::memory_order_relaxed);
+  }
+  arrive(watch);
+  if (first) compare_calls(meeting, watch);
+}
+
+// The last rank to come opens the barrier; the others sleep.
+void ShmTransport::arrive(const Watch& watch) {
   const Segment& hall = segments_[0];
   const uint32_t held = meetings_;
   segments_[rank_].progress->store(++meetings_, std::memory_order_relaxed);
@@ -98,12 +124,29 @@ void ShmTransport::meet(const Watch& watch) {
       [&] { watch.check([&] { return missing(); }); });
 }
 
-std::string ShmTransport::missing() const {
-  std::string ranks;
+Awaited ShmTransport::missing() const {
+  std::vector<int> ranks;
   for (int r = 0; r < size_; ++r)
-    if (segments_[r].progress->load(std::memory_order_relaxed) != meetings_)
-      ranks += fmt::format("{}{}", ranks.empty() ? "" : ", ", r);
-  return fmt::format("rank {} did not come", ranks);
+    if (segments_[r].progress->load(std::memory_order_relaxed) != meetings_) ranks.push_back(r);
+  return {std::move(ranks), "did not come"};
+}
+
+// Everybody's call of the meeting that was held lies still: nobody writes over it before the
+// meeting after the next, to which this rank must come.
+void ShmTransport::compare_calls(uint32_t meeting, const Watch& watch) const {
+  const auto read = [&](int rank) {
+    const auto place = call_of(rank, meeting);
+    CallRecord call{};
+    for (size_t i = 0; i < call.size(); ++i) call[i] = place[i].load(std::memory_order_relaxed);
+    return call;
+  };
+  const CallRecord own = read(rank_);
+  bool equal = true;
+  for (int r = 0; r < size_; ++r) equal = equal && read(r) == own;
+  if (equal) return;
+  std::vector<CallRecord> calls;
+  for (int r = 0; r < size_; ++r) calls.push_back(read(r));
+  throw Error(disagreement(watch.group().name, calls, *watch.group().ranks));
 }
 
 // out [size * n] <- everyone's in [n]; a slot holds a piece of one in.
@@ -113,7 +156,7 @@ void ShmTransport::all_gather(const Operation& op, const Watch& watch) {
     const int64_t bytes = std::min(slot_bytes_, slice - at);
     copy(slot(rank_), op.in_data + at, bytes);
     const uint32_t chunk = meetings_;
-    meet(watch);
+    meet(op, watch);
     for (int step = 1; step < size_; ++step) {  // each rank starts at another peer
       const int peer = (rank_ + step) % size_;
       copy(op.out_data + peer * slice + at, segments_[peer].slots + (chunk & 1) * slot_bytes_,
@@ -139,7 +182,7 @@ void ShmTransport::reduce_scatter(const Operation& op, const Watch& watch) {
       if (peer != rank_)
         copy(slot(rank_) + peer * cell * op.element_bytes, input(peer), n * op.element_bytes);
     const uint32_t chunk = meetings_;
-    meet(watch);
+    meet(op, watch);
     for (int peer = 0; peer < size_; ++peer)
       sources[peer] =
           segments_[peer].slots + (chunk & 1) * slot_bytes_ + rank_ * cell * op.element_bytes;
@@ -154,7 +197,7 @@ void ShmTransport::all_reduce_at_once(const Operation& op, const Watch& watch) {
   std::vector<const void*> sources(size_);
   for (int peer = 0; peer < size_; ++peer) sources[peer] = slot(peer);
   sources[rank_] = op.out_data;
-  meet(watch);
+  meet(op, watch);
   reduce_ranks(op.out_data, op.dtype, sources.data(), op.dtype, size_, op.count, op.reduce);
 }
 
@@ -205,7 +248,7 @@ void ShmTransport::all_reduce(const Operation& op, const Watch& watch) {
           copy(mine + peer * cell_bytes, data(part.at), part.n * op.element_bytes);
         }
     const uint32_t now = meetings_;
-    meet(watch);
+    meet(op, watch);
     if (chunk == 0) continue;
     for (int step = 1; step < size_; ++step) {
       const int peer = (rank_ + step) % size_;
@@ -222,7 +265,7 @@ void ShmTransport::broadcast(const Operation& op, const Watch& watch) {
     const int64_t bytes = std::min(slot_bytes_, total - at);
     char* const root = slot(op.peer);
     if (rank_ == op.peer) copy(root, op.out_data + at, bytes);
-    meet(watch);
+    meet(op, watch);
     if (rank_ != op.peer) copy(op.out_data + at, root, bytes);
   }
 }
@@ -235,7 +278,7 @@ void ShmTransport::all_to_all(const Operation& op, const Watch& watch) {
     for (int peer = 0; peer < size_; ++peer)
       if (peer != rank_) copy(slot(rank_) + peer * cell, op.in_data + peer * slice + at, bytes);
     const uint32_t chunk = meetings_;
-    meet(watch);
+    meet(op, watch);
     for (int step = 1; step < size_; ++step) {
       const int peer = (rank_ + step) % size_;
       copy(op.out_data + peer * slice + at,
@@ -259,7 +302,9 @@ void ShmTransport::send(const Operation& op, const Watch& watch) {
     wake_if_sleeping(sent, mine.mail_sleepers[op.peer]);
     wait_on(
         taken, theirs.mail_sleepers[size_ + rank_], [&](uint32_t now) { return now == count; },
-        [&] { watch.check([&] { return fmt::format("rank {} did not receive", op.peer); }); });
+        [&] { watch.check([&] {
+                return Awaited{{op.peer}, "did not receive"};
+              }); });
   }
 }
 
@@ -273,7 +318,9 @@ void ShmTransport::recv(const Operation& op, const Watch& watch) {
     const uint32_t before = taken.load(std::memory_order_relaxed);
     wait_on(
         sent, theirs.mail_sleepers[rank_], [&](uint32_t now) { return now != before; },
-        [&] { watch.check([&] { return fmt::format("rank {} did not send", op.peer); }); });
+        [&] { watch.check([&] {
+                return Awaited{{op.peer}, "did not send"};
+              }); });
     copy(op.out_data + at, theirs.cell, std::min(cell_bytes_, total - at));
     taken.store(before + 1);
     wake_if_sleeping(taken, mine.mail_sleepers[size_ + op.peer]);

@@ -3,9 +3,11 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "parallel/comm/core/call_record.h"
 #include "parallel/comm/core/transport.h"
 #include "parallel/comm/shm/shared_words.h"
 
@@ -23,6 +25,9 @@ namespace tessera {
 // clang-format off
 //   write chunk k to my slot k%2 | meet k | read chunk k from the others | write chunk k+1 | ...
 // clang-format on
+//
+// Beside its arrival at the first meeting of an operation a rank leaves its call, and compares it
+// with the others' afterwards: data of another operation is never taken for what was asked for.
 //
 // Waiting ranks sleep on a futex: cores are often oversubscribed, and a rank that spins takes the
 // core from the one it waits for. Sums run in rank order, so every rank gets the same bits.
@@ -46,6 +51,7 @@ class ShmTransport final : public CollectiveTransport {
     SharedWord* arrivals;       // of rank 0: ranks that came to the next meeting
     SharedWord* sleepers;       // of rank 0: who sleeps on `meeting`
     SharedWord* progress;       // meetings to which this rank came
+    SharedNumber* calls;        // this rank's, at meetings of even and of odd number
     SharedWord* sent;           // [size] chunks put into the cell for each destination
     SharedWord* taken;          // [size] chunks taken from each source's cell
     SharedWord* mail_sleepers;  // [2 * size] sleepers on sent and on taken
@@ -53,8 +59,11 @@ class ShmTransport final : public CollectiveTransport {
     char* slots;
   };
 
-  void meet(const Watch& watch);
-  std::string missing() const;
+  void meet(const Operation& op, const Watch& watch);
+  void arrive(const Watch& watch);
+  Awaited missing() const;
+  std::span<SharedNumber> call_of(int rank, uint32_t meeting) const;
+  void compare_calls(uint32_t meeting, const Watch& watch) const;
   char* slot(int rank) const;  // where rank's part of the coming (before meet) chunk goes
 
   void all_gather(const Operation& op, const Watch& watch) override;
@@ -65,7 +74,7 @@ class ShmTransport final : public CollectiveTransport {
   void all_to_all(const Operation& op, const Watch& watch) override;
   void send(const Operation& op, const Watch& watch) override;
   void recv(const Operation& op, const Watch& watch) override;
-  void barrier(const Operation&, const Watch& watch) override { meet(watch); }
+  void barrier(const Operation& op, const Watch& watch) override { meet(op, watch); }
 
   int rank_;
   int size_;
@@ -73,7 +82,9 @@ class ShmTransport final : public CollectiveTransport {
   int64_t slot_bytes_;
   int64_t cell_bytes_;
   std::shared_ptr<void> memory_;
-  uint32_t meetings_ = 0;  // to which this rank came; wraps
+  uint32_t meetings_ = 0;     // to which this rank came; wraps
+  uint64_t met_for_ = 0;      // sequence number of the last operation that met
+  uint64_t collectives_ = 0;  // operations that met
 };
 
 }  // namespace tessera

@@ -68,22 +68,20 @@ class ThreadGroup {
 
 class ThreadCommunicator final : public QueuedCommunicator {
  public:
-  ThreadCommunicator(int rank, std::string name, std::shared_ptr<ThreadGroup> group,
-                     const WaitLimits& limits, std::shared_ptr<AbortState> abort)
-      : QueuedCommunicator(
-            rank, group->size(), std::move(name), limits,
-            std::make_shared<ShmTransport>(rank, group->segments(), kWindowBytes, group),
-            std::move(abort)),
+  ThreadCommunicator(const GroupContext& context, std::shared_ptr<ThreadGroup> group)
+      : QueuedCommunicator(context, std::make_shared<ShmTransport>(context.rank, group->segments(),
+                                                                   kWindowBytes, group)),
         group_(std::move(group)) {}
 
   std::unique_ptr<Communicator> split(int color, int key, std::string name) override {
     check_color(*this, color);
     const SplitPlace place = find_split_place(*this, color, key);
     const uint64_t number = splits_++;
-    if (place.size == 1) return make_self_communicator(std::move(name), abort_state());
-    return std::make_unique<ThreadCommunicator>(place.rank, std::move(name),
-                                                group_->child(number, color, place.size), limits(),
-                                                abort_state());
+    const auto ranks = rank_names()->part(place.members);
+    if (place.size() == 1) return make_self_communicator(std::move(name), world_state(), ranks);
+    return std::make_unique<ThreadCommunicator>(
+        make_group_context(std::move(name), place.rank, ranks, limits(), world_state()),
+        group_->child(number, color, place.size()));
   }
 
  private:
@@ -98,17 +96,21 @@ void run_thread_ranks(int ranks, const std::function<void(Communicator& world)>&
   if (ranks < 1) fail("comm", "run_thread_ranks: {} ranks; there must be at least 1", ranks);
   const auto abort = std::make_shared<AbortState>();
   const auto group = std::make_shared<ThreadGroup>(ranks);
+  const auto names = std::make_shared<const RankNames>(ranks);
   std::mutex mutex;
   std::exception_ptr first;
 
   const auto run_rank = [&](int rank) {
     try {
       std::unique_ptr<Communicator> world;
+      const WorldState state{.abort = abort};
       if (ranks == 1)
-        world = make_self_communicator("world", abort);
+        world = make_self_communicator("world", state, names);
       else
         world = std::make_unique<ThreadCommunicator>(
-            rank, "world", group, WaitLimits{options.timeout, options.file_timeout}, abort);
+            make_group_context("world", rank, names, {options.timeout, options.file_timeout},
+                               state),
+            group);
       try {
         body(*world);
       } catch (const std::exception& e) {
