@@ -24,7 +24,7 @@ find "$src" \( -name '*.h' -o -name '*.cpp' -o -name '*.cu' \) -print0 | sort -z
       n = split("base:text,process,files,fields checkpoint:format,store,huggingface,tools config:yaml,keys,rules " \
                 "models:layers,llama+gpt2+vit+transformer " \
                 "parallel:device,comm,tensor_parallel,fsdp,executor parallel/comm:core,shm,mpi,nccl " \
-                "training:output,engine,loop,start", houses, " ")
+                "training:output,watch,engine,loop,start", houses, " ")
       for (i = 1; i <= n; ++i) {
         split(houses[i], house, ":")
         m = split(house[2], floors, ",")

@@ -28,8 +28,12 @@ bool launcher_ends_us() {
 
 }  // namespace
 
+int exit_code_of(const std::exception& error) {
+  return dynamic_cast<const UserError*>(&error) != nullptr ? kExitUserError : kExitFailed;
+}
+
 int report_failure(const std::exception& error, int rank) {
-  const int code = dynamic_cast<const UserError*>(&error) != nullptr ? kExitUserError : kExitFailed;
+  const int code = exit_code_of(error);
   if (rank > 0 && launcher_ends_us()) return code;
   // One write: lines of several ranks must not mix.
   const std::string text = rank > 0 ? fmt::format("error: rank {}: {}\n", rank, error.what())

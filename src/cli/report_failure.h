@@ -4,6 +4,9 @@
 
 namespace tessera {
 
+// The exit code that goes with an error: kExitUserError or kExitFailed.
+int exit_code_of(const std::exception& error);
+
 // Prints "error: ..." to stderr and returns the exit code that goes with the error.
 //
 // A mistake that all ranks find should be printed once. So rank 0 prints at once; the others wait a

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "config/watchdog_section.h"
 #include "models/model_input.h"
 #include "models/registry.h"
 #include "optim/optimizer_config.h"
@@ -159,6 +160,7 @@ struct Config {
   EvalSection eval;
   CheckpointSection checkpoint;
   CommunicationSection communication;
+  WatchdogSection watchdog;
   DebugSection debug;
 };
 

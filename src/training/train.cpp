@@ -42,6 +42,7 @@
 #include "training/start/run_hf_files.h"
 #include "training/start/run_start.h"
 #include "training/start/threads.h"
+#include "training/watch/watchdog.h"
 
 namespace tessera {
 namespace {
@@ -94,15 +95,21 @@ void take_start(const RunStart& start, const Config& config, Manifest& manifest)
 // Random weights, or what the run starts from: its weights, or all of the states. Collective: if a
 // rank was asked to stop meanwhile, all throw StopRequested.
 void fill(Engine& engine, const RunStart& start, const Config& config,
-          const StopSignal& stop_signal) {
-  const auto give_up = [&] { return stop_signal.requested(); };
+          const StopSignal& stop_signal, Place& place) {
+  const auto give_up = [&] {
+    place.advance();
+    return stop_signal.requested();
+  };
   const auto states = start.weights_only ? std::vector<std::string>{kStateParam}
                                          : checkpoint_states(config.optimizer);
   if (start.hugging_face) {
     engine.load(states, *start.hugging_face, give_up);
   } else if (start.checkpoint) {
     CheckpointReader reader(start.checkpoint);
-    reader.blocks().set_each_part([&] { stop_signal.check(); });
+    reader.blocks().set_each_part([&] {
+      place.advance();
+      stop_signal.check();
+    });
     engine.load(states, reader);
   } else {
     engine.initialize(config.run.seed, give_up);
@@ -157,7 +164,7 @@ struct OpenFolder {
   Console console;
   CheckpointManager checkpoints;
 
-  OpenFolder(const Config& config, Communicator& world, const StopSignal& stop_signal)
+  OpenFolder(const Config& config, Communicator& world)
       : path(config.run.dir),
         keep_lines(config.checkpoint.on_error == OnSaveError::kWarn),
         prepared(prepare_run_folder(path, world)),
@@ -168,7 +175,6 @@ struct OpenFolder {
             world, warn()) {
     for (const std::string& warning : prepared.warnings) console.warn(warning);
     if (world.rank() == 0) checkpoints.set_check([this] { prepared.lock->check(); });
-    checkpoints.set_stop_check([&stop_signal] { stop_signal.check(); });
     with_keys<UserError>("checkpoint.staging_dir",
                          [&] { checkpoints.use_staging_dir(config.checkpoint.staging_dir); });
   }
@@ -189,8 +195,9 @@ struct OpenFolder {
 // plan, engine, trainer. Everything that the user can have got wrong in the configuration or the
 // files is found before the model's memory is allocated.
 TrainOutcome run(const Config& requested, std::unique_ptr<Communicator> joined,
-                 const StopSignal& stop_signal, const TrainHooks& hooks,
-                 OutOfMemory& out_of_memory) {
+                 const StopSignal& stop_signal, const TrainHooks& hooks, const Observers& observers,
+                 Place& place, OutOfMemory& out_of_memory) {
+  place.enter(Phase::kOpen, 0);
   // Until the first step ranks wait for each other as long as file work may take: some read and
   // write more than others.
   auto start_up = std::make_optional<FileWork>();
@@ -206,11 +213,18 @@ TrainOutcome run(const Config& requested, std::unique_ptr<Communicator> joined,
   });
   Communicator& world = mesh.world();
   const bool root = world.rank() == 0;
+  if (observers.watchdog) observers.watchdog->set_mesh_place(mesh.dp_rank(), mesh.tp_rank());
+  place.advance();
   const Data data = open_same_data(config, world);
   const auto fingerprints = data.train->fingerprints();
   throw_if_stop_agreed(world, stop_signal);
 
-  OpenFolder folder(config, world, stop_signal);
+  place.advance();
+  OpenFolder folder(config, world);
+  folder.checkpoints.set_stop_check([&] {
+    place.advance();
+    stop_signal.check();
+  });
   Console& console = folder.console;
   if (!faults.warning().empty()) console.warn(faults.warning());
   faults.reach(FaultMoment::kStart, 0);
@@ -238,7 +252,9 @@ TrainOutcome run(const Config& requested, std::unique_ptr<Communicator> joined,
       return TrainOutcome::kDone;
     }
     if (!engine) {
+      place.enter(Phase::kPlan);
       EnginePlan plan = plan_engine(config, mesh, config.data.seq_len);
+      plan.memory.options.place = &place;
       manifest = manifest_of(config, plan, fingerprints);
       take_start(start, config, manifest);
       announce(config, manifest, shape, console);
@@ -251,9 +267,10 @@ TrainOutcome run(const Config& requested, std::unique_ptr<Communicator> joined,
     } else {
       take_start(start, config, manifest);
     }
+    place.enter(Phase::kLoad);
     loaded = reads(start, folder.checkpoints, [&] {
       const auto begun = std::chrono::steady_clock::now();
-      fill(*engine, start, config, stop_signal);
+      fill(*engine, start, config, stop_signal, place);
       const std::chrono::duration<double, std::milli> taken =
           std::chrono::steady_clock::now() - begun;
       if (start.checkpoint) load_ms = taken.count();
@@ -288,10 +305,13 @@ TrainOutcome run(const Config& requested, std::unique_ptr<Communicator> joined,
                    .owed = owed,
                    .stop_signal = stop_signal,
                    .faults = faults,
-                   .hooks = hooks},
+                   .hooks = hooks,
+                   .place = place},
                   start.progress);
   world.barrier().block();
   start_up.reset();
+  if (observers.watchdog && !observers.watchdog->warning().empty())
+    console.warn(observers.watchdog->warning());
   // From here on the trainer looks for requests to stop. The checkpoint manager no longer does, so
   // that a rollback, which searches for a checkpoint, is not broken off.
   folder.checkpoints.set_stop_check([] {});
@@ -315,11 +335,14 @@ std::string add_file_timeout_key(const std::string& text) {
 }  // namespace
 
 TrainOutcome train(const Config& config, std::unique_ptr<Communicator> world,
-                   const StopSignal& stop_signal, const TrainHooks& hooks) {
+                   const StopSignal& stop_signal, const TrainHooks& hooks,
+                   const Observers& observers) {
   OutOfMemory out_of_memory;
+  Place unseen;
+  Place& place = observers.place ? *observers.place : unseen;
   const bool root = world->rank() == 0;
   try {
-    return run(config, std::move(world), stop_signal, hooks, out_of_memory);
+    return run(config, std::move(world), stop_signal, hooks, observers, place, out_of_memory);
   } catch (const StopRequested&) {  // on all ranks alike
     stop_signal.ignore_from_now(root);
     if (root)

@@ -19,6 +19,7 @@ std::vector<Section> describe(Config& c) {
       eval_section(c.eval),
       checkpoint_section(c.checkpoint),
       communication_section(c.communication),
+      watchdog_section(c.watchdog),
       debug_section(c.debug),
   };
 }

@@ -72,6 +72,47 @@ Section communication_section(CommunicationSection& c) {
       }};
 }
 
+Section watchdog_section(WatchdogSection& w) {
+  return {
+      "watchdog",
+      "When a run of several ranks that makes no progress is ended, with a verdict on who holds it "
+      "up. All in seconds without progress of a rank that others wait for; 0: never.",
+      {
+          {"start",
+           integer(w.start, 0, kMaxTimeout),
+           false,
+           kFree,
+           "From the start of the processes to the first step: until all of them are there and MPI "
+           "runs, and then for each part of opening data, allocating the model and loading "
+           "weights.",
+           {}},
+          {"first_step",
+           integer(w.first_step, 0, kMaxTimeout),
+           false,
+           kFree,
+           "In the first step of a start, and until it is known how long steps take.",
+           {}},
+          {"step",
+           integer_or("auto", w.step, 0, kMaxTimeout),
+           false,
+           kFree,
+           "In a step. auto: 20 times the median of the last 31 steps, at least 60.",
+           {}},
+          {"validation",
+           integer(w.validation, 0, kMaxTimeout),
+           false,
+           kFree,
+           "In a stage of a batch of a validation.",
+           {}},
+          {"save",
+           integer(w.save, 0, kMaxTimeout),
+           false,
+           kFree,
+           "While the loop waits for a save, and at the end of the run.",
+           {}},
+      }};
+}
+
 namespace {
 
 std::vector<Field> inject_fields(InjectedFault& f) {

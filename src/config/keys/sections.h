@@ -23,6 +23,7 @@ Section schedule_section(ScheduleConfig& config);
 Section eval_section(EvalSection& eval);
 Section checkpoint_section(CheckpointSection& checkpoint);
 Section communication_section(CommunicationSection& communication);
+Section watchdog_section(WatchdogSection& watchdog);
 Section debug_section(DebugSection& debug);
 
 }  // namespace tessera

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/process/place.h"
 #include "parallel/executor/slot_plan.h"
 #include "parallel/executor/stage.h"
 
@@ -25,6 +26,8 @@ struct ExecutorOptions {
   std::optional<at::ScalarType> outputs;
   // For tests: called for each gather, wait, compute, reduce and release, in order.
   std::function<void(const std::string&)> trace;
+  // Told which pass and stage the rank is in. Null: nobody looks. Outlives the executor.
+  Place* place = nullptr;
 };
 
 // Whether stage number `stage` of `stages` keeps no graph. Never the last one: its backward follows

@@ -130,6 +130,7 @@ at::Tensor StepExecutor::forward_backward(const MicroBatch& host_batch, MicroSte
   TensorList grads;  // of the outputs of the stage whose backward comes next
   for (int t = 0; t < static_cast<int>(plan.turns.size()); ++t) {
     const auto [stage, forward, backward] = plan.turns[t];
+    enter(forward ? Phase::kForward : Phase::kBackward, stage);
     start_gathers(plan, t, next_gather);
     finish_gathers(stage);
     // Before the forward, since the loss of the last stage makes its gradients there already.
@@ -140,6 +141,7 @@ at::Tensor StepExecutor::forward_backward(const MicroBatch& host_batch, MicroSte
       grads = {at::ones_like(stages_[stage].outputs[0])};
     }
     if (backward) {
+      if (forward) enter(Phase::kBackward, stage);
       backward_turn(stage, batch, grads);
       // First the reductions that were started a turn ago: they ran beside this turn's computation.
       advance_reduces();
@@ -162,6 +164,7 @@ std::vector<double> StepExecutor::evaluate(const MicroBatch& host_batch) {
   TensorList values;
   for (int t = 0; t < static_cast<int>(plan.turns.size()); ++t) {
     const int stage = plan.turns[t].stage;
+    if (options_.place) options_.place->stage(stage);
     start_gathers(plan, t, next_gather);
     finish_gathers(stage);
     values = run_stage(stage, values, batch);
@@ -336,6 +339,12 @@ void StepExecutor::finish_reduces() {
 
 void StepExecutor::trace(const char* what, const std::string& name) {
   if (options_.trace) options_.trace(std::string(what) + " " + name);
+}
+
+void StepExecutor::enter(Phase phase, int stage) {
+  if (!options_.place) return;
+  options_.place->enter(phase);
+  options_.place->stage(stage);
 }
 
 }  // namespace tessera

@@ -110,6 +110,7 @@ class StepExecutor {
   void advance_reduces();
   void finish_reduces();
   void trace(const char* what, const std::string& name);
+  void enter(Phase phase, int stage);
 
   ExecutorOptions options_;
   Device device_;

@@ -77,6 +77,7 @@ TrainOutcome Trainer::run() {
     if (save_due && !parts_.owed.owed()) parts_.saver.retire_old();
     stop_ = stop_ || times_.stops(step);
   }
+  parts_.place.enter(Phase::kClose);
   settle_saves();
   if (unsaved_) fail("train", "{}", unsaved_text());
   parts_.reporter.end();
@@ -100,8 +101,10 @@ TrainOutcome Trainer::outcome() {
 
 void Trainer::validate() {
   const int64_t step = progress_.step;
+  parts_.place.enter(Phase::kValidate, step);
   const auto eval =
       evaluate(parts_.config, parts_.engine, *parts_.valid_data, step, [&](int64_t done) {
+        parts_.place.advance();
         parts_.faults.reach(FaultMoment::kValidation, step);
         if (parts_.hooks.validation_batch) parts_.hooks.validation_batch(step, done);
         stop_ = stop_agreed(world_, parts_.stop_signal);
@@ -121,6 +124,7 @@ std::optional<StepMetrics> Trainer::train_step() {
   const auto start = std::chrono::steady_clock::now();
   parts_.engine.take_tp_time();  // what a validation has added
   const auto& config = parts_.config;
+  parts_.place.enter(Phase::kData, progress_.step + 1);
   parts_.faults.reach(FaultMoment::kCollective, progress_.step + 1);
   parts_.faults.reach(FaultMoment::kData, progress_.step + 1);
   const GlobalBatch batch = next_batch(sampler_, progress_.position,
@@ -131,6 +135,7 @@ std::optional<StepMetrics> Trainer::train_step() {
   if (times_.compares_replicas(progress_.step + 1))
     parts_.engine.compare_replicas(progress_.step + 1);
   const StepSums sums = sum_over_ranks(own_loss);
+  parts_.place.enter(Phase::kUpdate);
 
   StepMetrics metrics;
   metrics.step = progress_.step + 1;
@@ -154,7 +159,9 @@ std::optional<StepMetrics> Trainer::train_step() {
 
   if (config.training.log_stage_norms) metrics.stage_norms = stage_norms(sums);
   if (config.training.log_samples) metrics.samples = batch.samples;
+  parts_.place.enter(Phase::kSum);
   measure(metrics, seconds_since(start));
+  parts_.place.enter(Phase::kUpdate);  // whose line is written next
   return metrics;
 }
 
@@ -166,11 +173,13 @@ at::Tensor Trainer::forward_backward(const std::vector<int64_t>& samples) {
   const int64_t micro_batches = num_micro_batches(batch_size, shape.micro_batch_size, shape.dp);
   at::Tensor loss = parts_.engine.device().zeros({1}, at::kDouble);
   for (int64_t i = 0; i < micro_batches; ++i) {
-    loss += parts_.engine.forward_backward(
-        load_micro_batch(parts_.train_data, samples, shape, i, progress_.rows),
-        {.first = i == 0, .last = i + 1 == micro_batches});
+    parts_.place.enter(Phase::kData);
+    const MicroBatch batch = load_micro_batch(parts_.train_data, samples, shape, i, progress_.rows);
+    loss +=
+        parts_.engine.forward_backward(batch, {.first = i == 0, .last = i + 1 == micro_batches});
     parts_.faults.reach(FaultMoment::kCompute, progress_.step + 1);
   }
+  parts_.place.enter(Phase::kSum);
   parts_.engine.complete_gradients();
   return loss;
 }
@@ -263,7 +272,9 @@ std::shared_ptr<const StoredCheckpoint> Trainer::load_newest(const std::string& 
            "{}. training.on_nonfinite is rollback, but this run has no checkpoint yet to go back "
            "to; set checkpoint.every so that there is one, or on_nonfinite: skip",
            what);
+    parts_.place.enter(Phase::kLoad);
     CheckpointReader reader(checkpoint);
+    reader.blocks().set_each_part([this] { parts_.place.advance(); });
     if (parts_.checkpoints.load_or_set_aside(
             *checkpoint, [&] { parts_.engine.load(parts_.manifest.states, reader); }))
       return checkpoint;
@@ -314,6 +325,7 @@ void Trainer::measure(StepMetrics& metrics, double seconds) {
 
 void Trainer::save() {
   const int64_t step = progress_.step;
+  parts_.place.enter(Phase::kSave, step);
   progress_.loss_scale = scaler_.enabled() ? std::optional(scaler_.state()) : std::nullopt;
   Manifest manifest = parts_.manifest;
   record_progress(progress_, manifest);

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "base/process/place.h"
 #include "checkpoint/store/manager.h"
 #include "checkpoint/store/saver.h"
 #include "config/config.h"
@@ -36,6 +37,7 @@ struct TrainerParts {
   const StopSignal& stop_signal;
   FaultInjection& faults;
   const TrainHooks& hooks;
+  Place& place;  // told where this rank is
 };
 
 // The training loop and nothing else:
