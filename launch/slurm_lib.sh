@@ -57,8 +57,8 @@ own_outcome() {
 }
 
 # first_failure: reads the launcher's messages; prints 'HOST RANK CODE' of the first rank that failed, with a - for what
-# is not known, and nothing where nobody failed. Where ranks of another host failed in the same way, it is no fault of
-# the host.
+# is not known, and nothing where nobody failed. A rank that ended with 1 has said why, and that may be another's fault:
+# no host is named. Nor is one where ranks of another host failed in the same way.
 first_failure() {
   local line host rank code what found=''
   local task='srun: error: ([^ :]+): tasks? ([0-9]+)[^:]*: (.*)'
@@ -85,6 +85,7 @@ first_failure() {
     else
       continue
     fi
+    if [[ $code == 1 ]]; then host=- rank=-; fi
     if [[ -z $found ]]; then
       found="$host $rank $code"
     elif [[ $host != "${found%% *}" && $code == "${found##* }" && $code != 137 ]]; then
@@ -134,14 +135,14 @@ what_now() {
 }
 
 # idle_starts FILE: how many of the last lines of a file of failures are of starts without a newer checkpoint. A line is
-# 'PROGRESS checkpoint code host rank step cause', with tabs.
+# 'PROGRESS checkpoint code host rank step cause', with tabs; PROGRESS is `again` for one that was tried once more at once.
 idle_starts() {
-  tac "$1" 2>/dev/null | awk -F '\t' '$1 == "true" {exit} NR == 1 {at = $2} $2 != at {exit} {++n} END {print n + 0}'
+  tac "$1" 2>/dev/null | awk -F '\t' '$1 == "true" {exit} $1 == "again" {next} at == "" {at = $2} $2 != at {exit} {++n} END {print n + 0}'
 }
 
 # in_common FILE COUNT: what the last COUNT lines of a file of failures share, as text; nothing if there is nothing.
 in_common() {
-  tail -n "$2" "$1" 2>/dev/null | awk -F '\t' '
+  grep -v '^again' "$1" 2>/dev/null | tail -n "$2" | awk -F '\t' '
     {
       for (i = 2; i <= NF; ++i) {
         if (NR == 1) first[i] = $i

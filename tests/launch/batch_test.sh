@@ -84,8 +84,14 @@ case $1 in
   *) echo "scontrol $*" >>"$WORK/calls" ;;
 esac
 END
-printf '#!/usr/bin/env bash\necho "${LEFT:-1:00:00}"\n' >"$work/bin/squeue"
-printf '#!/usr/bin/env bash\nprintf "n%%s idle\\n" 1 2 3 ${FOURTH:-}\n' >"$work/bin/sinfo"
+cat >"$work/bin/squeue" <<'END'
+#!/usr/bin/env bash
+echo "${LEFT:-1:00:00}"
+END
+cat >"$work/bin/sinfo" <<'END'
+#!/usr/bin/env bash
+printf 'n%s idle\n' 1 2 3 ${FOURTH:-}
+END
 chmod +x "$work"/bin/*
 export PATH=$work/bin:$PATH TESSERA_BIN=$work/bin/tessera TESSERA_RESTART_PAUSE=0
 export SLURM_JOB_ID=7 SLURM_SUBMIT_DIR=$work/submitted SLURM_JOB_NUM_NODES=2 SLURM_NTASKS_PER_NODE=4 \
@@ -102,6 +108,7 @@ turn() {
   : >"$work/calls"
   : >"$work/log"
   code=0
+  # shellcheck disable=SC2016  # the inner shell's
   (cd "$work/submitted" && env "$@" bash -c 'echo $$ >"$WORK/pid"; exec "$0" "$@"' "$work/slurm_script" "${arguments[@]}") \
     >>"$work/log" 2>&1 </dev/null || code=$?
   output=$(<"$work/log") calls=$(<"$work/calls")
@@ -235,7 +242,7 @@ expect_text "slots that are too short" "its time was up before anything was trai
 
 # A crash loop ends, and says what the failures had in common; a newer checkpoint counts anew.
 new_run
-bad=(CODE=137 OUTCOME=failed/lost_rank OUTCOME_CODE=1 BAD_RANK=3 BAD_HOST='"n2"' WANTED_NODES=n1,n2)
+bad=(CODE=137 OUTCOME=failed/lost_rank OUTCOME_CODE=1 BAD_RANK=3 BAD_HOST='"n2"' "WANTED_NODES=n1,n2")
 for restart in 0 1 2; do
   turn "${bad[@]}" SLURM_RESTART_COUNT=$restart OUTCOME_RESTART=$restart
   expect "crash $restart" requeue
@@ -298,8 +305,10 @@ done
 expect_text "killed" "failed with exit code 137, host n2, rank 3"
 expect_call "killed twice" "scontrol update JobId=7 ExcNodeList=n2"
 new_run
-turn CODE=1 MESSAGES='srun: error: n2: tasks 2-3: Exited with exit code 1\nsrun: error: n1: tasks 0-1: Exited with exit code 1'
+turn CODE=127 MESSAGES='srun: error: n2: tasks 2-3: Exited with exit code 127\nsrun: error: n1: tasks 0-1: Exited with exit code 127'
 [[ $output != *'host n2'* ]] || fail "two hosts failed alike, and one is blamed: $output"
+turn CODE=1 MESSAGES='srun: error: n2: task 2: Exited with exit code 1\nsrun: error: n1: tasks 0-1: Killed'
+[[ $output != *'host n'* ]] || fail "an error that a rank has told is its host's: $output"
 turn CODE=1 MESSAGES='srun: error: Node failure on n1'
 expect_text "node failure" "host n1"
 
@@ -323,6 +332,12 @@ new_run
 turn BEGUN=no CODE=137
 expect "once more in vain" requeue
 [[ $(grep -c '^srun' <<<"$calls") == 2 ]] || fail "once more in vain: $calls"
+# A node where it fails both times is left out at once.
+new_run
+turn BEGUN=no CODE=127 MESSAGES='srun: error: n2: tasks 2-3: Exited with exit code 127'
+expect "a program that cannot start" requeue
+expect_call "a program that cannot start" "scontrol update JobId=7 ExcNodeList=n2"
+expect_text "a program that cannot start" "restart 1 of at most 3"
 turn BEGUN=no CODE=2
 [[ $(grep -c '^srun' <<<"$calls") == 1 ]] || fail "a wrong input is started twice: $calls"
 # The program cannot run on this node.

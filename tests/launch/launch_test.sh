@@ -146,7 +146,8 @@ expect_text "several nodes of Slurm" "launch/train.sbatch"
 
 # launch/mpirun.sh: its file of machines (L20), where ranks go, and what reaches them.
 several=$root/launch/mpirun.sh
-hosts_file() { printf "$@" >"$work/hosts"; }  # shellcheck disable=SC2059
+# shellcheck disable=SC2059  # the first argument is a format
+hosts_file() { printf "$@" >"$work/hosts"; }
 plan() { run env TESSERA_NETWORK=none "$several" c.yaml --hosts "$work/hosts" --dry-run "$@"; }
 hosts_file '# c\n\n  a slots=2\r\nb slots=1 # the small one\r\nc-1'
 plan
@@ -170,7 +171,7 @@ wrong_hosts "slots that are no number" 'a slots=1\nb slots=x\n' "2: 'slots=x'"
 wrong_hosts "no slots" 'a slots=0\n' "1: 'slots=0'"
 wrong_hosts "other words" '# c\na slots=1 max_slots=2\n' "2: 'max_slots=2'"
 wrong_hosts "twice" 'a\n\na slots=2\n' "3: a is there already, in line 1"
-wrong_hosts "an odd name" '$(x)\n' "1: "
+wrong_hosts "an odd name" 'a;b\n' "1: "
 hosts_file '# nothing\n'
 plan
 expect_code "no machine" 2
