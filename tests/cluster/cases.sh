@@ -85,27 +85,37 @@ case_time_limit() {
   whole time_limit long
 }
 
+# few_running JOB ...: at most three of them, so that each still comes into its steps before it is asked.
+few_running() {
+  local job n=0
+  for job in "$@"; do ! running "$job" || n=$((n + 1)); done
+  ((n <= 3))
+}
 # The batch shell is asked at random moments, from its first millisecond on.
 case_usr1() {
   local i job jobs=() delay restarts
-  for ((i = 1; i <= ${moments:-20}; i++)); do jobs+=("$(submit "usr1-$i" "")"); done
-  for i in "${!jobs[@]}"; do
+  for ((i = 1; i <= ${moments:-20}; i++)); do
+    until_true 300 few_running "${jobs[@]}"
+    job=$(submit "usr1-$i" "")
+    jobs+=("$job")
     (
-      until_true 120 running "${jobs[i]}"
-      delay=$((i < 5 ? RANDOM % 300 : RANDOM % 8000))
+      until_true 120 running "$job"
+      # A quarter of them before the ranks have begun.
+      delay=$((i % 4 == 1 ? RANDOM % 500 : RANDOM % 15000))
       sleep "$(printf '%d.%03d' $((delay / 1000)) $((delay % 1000)))"
-      "$cluster" admin scancel -b -s USR1 "${jobs[i]}" 2>/dev/null
-      note "job ${jobs[i]}: asked after $delay ms"
-      turn_ends "${jobs[i]}" "usr1-$((i + 1))"
+      "$cluster" admin scancel -b -s USR1 "$job" 2>/dev/null
+      note "job $job: asked after $delay ms"
+      turn_ends "$job" "usr1-$i"
       same "steps lost" "$lost" 0
     ) &
+    until_true 60 running "$job"
   done
   wait
   for i in "${!jobs[@]}"; do
     until_true 900 ended "${jobs[i]}"
     restarts=$(job_field "${jobs[i]}" Restarts)
+    # None where it was done before it was asked.
     ((restarts <= 1)) || fail "$restarts requeues"
-    # Before Slurm had started the batch shell there was nobody to ask.
     ends "${jobs[i]}" COMPLETED 0:0 "$restarts"
     whole "usr1-$((i + 1))"
   done
