@@ -312,6 +312,10 @@ turn CODE=1 MESSAGES='srun: error: n2: task 2: Exited with exit code 1\nsrun: er
 turn CODE=1 MESSAGES='srun: error: Node failure on n1'
 expect_text "node failure" "host n1"
 
+turn CODE=143 MESSAGES='srun: error: n1: task 0: Exited with exit code 1\nsrun: error: n2: tasks 2-3: Terminated' \
+  TESSERA_MAX_RESTARTS=0
+expect "the first failure's code" 1
+
 # An outcome of another job, of another turn, or of an earlier start is not this start's.
 new_run
 turn CODE=1 OUTCOME=user_error/ OUTCOME_JOB='"8"'
