@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # Jobs of random lengths under a real Slurm, with random signals and kills at random moments: all of them must end
 # complete, with the trace of an unbroken run bit for bit, and none may stay in the queue or hang.
-#   fifty.sh [JOBS [SEED]]     50 jobs by default, about 40 minutes on two cores; see run.sh for what it needs
+#   fifty.sh [JOBS [SEED]]     50 jobs by default, about 25 minutes on two cores; see run.sh for what it needs
 set -uo pipefail
 # shellcheck source=tests/cluster/lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 count=${1:-50} seed=${2:-1}
-readonly lengths=(60 120 200 300) side_by_side=8
+readonly lengths=(60 120 200 300) side_by_side=12
 readonly things=(asked asked asked_all asked_twice killed killed stopped requeued)
 [[ $count =~ ^[1-9][0-9]{0,3}$ && $seed =~ ^[0-9]+$ ]] || { sed -n '2,4s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2; }
 missing=$("$cluster" missing | paste -sd ' ')

@@ -74,6 +74,7 @@ case $1 in
       "${PREEMPTED:-None}"
     printf '   ReqNodeList=%s ExcNodeList=%s\n' "${WANTED_NODES:-(null)}" "${EXCLUDED:-(null)}"
     printf '   Command=%s c.yaml --set a=b\n' "$COMMAND"
+    [[ $3 != 11 ]] || printf 'JobId=12\n   Command=%s c.yaml --set a=b\n' "$COMMAND"
     ;;
   requeue)
     echo "scontrol $*" >>"$WORK/calls"
@@ -355,7 +356,7 @@ rm -rf "$work/logs"
 # An array: each task is put back alone, and its number is in the arguments.
 new_run
 job=11_3 arguments=(c-%a.yaml --set 'run.dir=runs/%a')
-turn SLURM_ARRAY_JOB_ID=11 SLURM_ARRAY_TASK_ID=3 CODE=3 OUTCOME=stopped/request OUTCOME_JOB='"11_3"' ASKED=yes
+turn SLURM_JOB_ID=11 SLURM_ARRAY_JOB_ID=11 SLURM_ARRAY_TASK_ID=3 CODE=3 OUTCOME=stopped/request OUTCOME_JOB='"11_3"' ASKED=yes
 expect_call "array" "scontrol requeue 11_3"
 [[ $calls == *"train c-3.yaml --set run.dir=runs/3"* ]] || fail "array: $calls"
 unset job
