@@ -42,6 +42,7 @@ formatted() {
 scripts_clean() {
   shellcheck -x .ci/run launch/*.sh launch/train.sbatch tests/*.sh tests/*/*.sh benchmarks/*.sh docs/*.sh
 }
+launch_scripts() { tests/launch/launch_test.sh && tests/launch/batch_test.sh; }
 # The include order must hold, and its check must see wrong includes.
 include_order() {
   tests/include_order.sh || return 1
@@ -69,7 +70,7 @@ documented() {
 run_checks() {
   run_check format "format of C++ sources (clang-format)" formatted
   run_check scripts "shell scripts (shellcheck)" scripts_clean
-  run_check launch "launch scripts" tests/launch/launch_test.sh
+  run_check launch "launch scripts" launch_scripts
   run_check report "report of failures" tests/launch/report_test.sh
   run_check includes "include order of folders" include_order
   run_check keys "documented keys are the program's" documented

@@ -33,7 +33,9 @@ const char* const kCommands[] = {"",
                                  "config",
                                  "config check",
                                  "config show",
-                                 "config keys"};
+                                 "config keys",
+                                 "launch",
+                                 "launch sbatch"};
 
 TEST(Cli, HelpAndVersionEverywhere) {
   const TempDir dir;
@@ -88,6 +90,9 @@ TEST(Cli, WrongCommandLinesExitWith2) {
       {"data pack a.txt --out p --valid-fraction 2", "valid-fraction", "data pack --help"},
       {"config check c.yaml --ranks 0", "--ranks", "config check --help"},
       {"config check c.yaml --ranks-per-node 0", "--ranks-per-node", "config check --help"},
+      {"launch sbatch c.yaml", "--nodes is required", "launch sbatch --help"},
+      {"launch sbatch --nodes 2", "CONFIG is required", "launch sbatch --help"},
+      {"launch sbatch c.yaml --nodes 2 --lead 5", "--lead", "launch sbatch --help"},
       {"config check c.yaml --ranks 2 --device-memory 80XB", "--device-memory",
        "config check --help"},
   };
@@ -296,6 +301,51 @@ TEST(Cli, SlurmTasksWithoutMpiAreRefused) {
       run(dir, "train good.yaml", "SLURM_PROCID=0 SLURM_NTASKS=4 SLURM_JOB_ID=1 timeout 60");
   EXPECT_NE(result.exit_code, 0);
   EXPECT_HAS(result.err, "--mpi=pmix");
+}
+
+// The script for a configuration; --submit hands the same to sbatch.
+TEST(Cli, LaunchSbatch) {
+  const TempDir dir;
+  dir.write("c.yaml", kMinimal);
+  const std::string command =
+      "launch sbatch c.yaml --set parallel.tp=2 --nodes 2-3 --time 1:30:00 ";
+  const Result script = run(dir, command + "--sbatch=--partition=long");
+  EXPECT_EQ(script.exit_code, 0) << script.err;
+  for (const char* line :
+       {"#SBATCH --nodes=2-3", "#SBATCH --ntasks-per-node=2", "#SBATCH --time=1:30:00",
+        "#SBATCH --signal=B:USR1@120", "#SBATCH --partition=long",
+        "#SBATCH --mem=", "set -- c.yaml --set parallel.tp=2", "source /"})
+    EXPECT_HAS(script.out, std::string("\n") + line);
+  EXPECT_HAS(script.out, "/launch/train.sbatch\n");
+  dir.write("script", script.out);
+  EXPECT_EQ(std::system(("bash -n '" + (dir.path() / "script").string() + "'").c_str()), 0);
+  // A tp group that would straddle nodes, a mesh that fits only some numbers of nodes, a wrong
+  // time.
+  const struct {
+    const char* arguments;
+    const char* part;
+  } wrong[] = {{"--nodes 2 --ranks-per-node 3", "--ranks-per-node: 3; with parallel.tp: 2"},
+               {"--nodes 1-2 --set parallel.dp_shard=1", "parallel"},
+               {"--nodes 2 --time 2h", "--time: 2h; must be a time of Slurm"},
+               {"--nodes none", "--nodes: none; must be"},
+               {"--nodes 2 --gpus-per-node 4", "--gpus-per-node: 4; device: cpu uses none"}};
+  for (const auto& w : wrong) {
+    const Result result =
+        run(dir, std::string("launch sbatch c.yaml --set parallel.tp=2 ") + w.arguments);
+    EXPECT_EQ(result.exit_code, 2) << w.arguments;
+    EXPECT_HAS(result.err, w.part);
+    EXPECT_EQ(result.out, "");
+  }
+  dir.write("sbatch", "#!/bin/sh\ncat >submitted\necho Submitted batch job 7\n");
+  std::filesystem::permissions(dir.path() / "sbatch", std::filesystem::perms::owner_all);
+  const Result submitted = run(dir, command + "--sbatch=--partition=long --submit", "PATH=.:$PATH");
+  EXPECT_EQ(submitted.exit_code, 0) << submitted.err;
+  EXPECT_EQ(submitted.out, "Submitted batch job 7\n");
+  EXPECT_EQ(read_file(dir.path() / "submitted"), script.out);
+  dir.write("sbatch", "#!/bin/sh\ncat >/dev/null\nexit 1\n");
+  const Result refused = run(dir, command + "--submit", "PATH=.:$PATH");
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_HAS(refused.err, "sbatch refused the script with exit code 1");
 }
 
 TEST(Cli, DataPack) {

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Tests launch/run_local.sh with the real mpirun and launch/train.sbatch with stand-ins of Slurm's commands.
-# In place of tessera runs a script that reports how it was started. Prints each failure; exit code 1 if any.
+# Tests launch/run_local.sh, launch/mpirun.sh and launch/env.sh with the real mpirun; batch_test.sh tests what runs under
+# Slurm. In place of tessera runs a script that reports how it was started. Prints each failure; exit code 1 if any.
 set -uo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 work=$(mktemp -d)
@@ -129,59 +129,75 @@ output=$(<"$work/output")
 expect_code "second Ctrl-C in a save" 3
 expect_text "second Ctrl-C in a save" whole
 
-# The batch script: one launcher (L19), valid options (L28), exit codes, back into the queue after a save.
-cat >"$work/srun" <<'EOF'
-#!/usr/bin/env bash
-echo "srun $*"
-if [[ " $* " == *" wait "* ]]; then
-  trap 'exit 3' USR1
-  touch "$STARTED.srun"
-  for ((i = 0; i < 300; ++i)); do sleep 0.1; done
-fi
-exit "${CODE:-0}"
-EOF
-printf '#!/usr/bin/env bash\necho "scontrol $*"\n' >"$work/scontrol"
-chmod +x "$work/srun" "$work/scontrol"
-export PATH=$work:$PATH SLURM_JOB_ID=7
-batch=$root/launch/train.sbatch
-run "$batch" c.yaml --set a.b=1
-expect_code "batch" 0
-[[ $output == "srun --mpi=pmix $TESSERA_BIN train c.yaml --set a.b=1" ]] || fail "batch: $output"
-for option in nodes=2 ntasks-per-node=4 time=1:00:00 signal=B:USR1@120 requeue; do
-  grep -q "^#SBATCH --$option\$" "$batch" || fail "batch: no #SBATCH --$option"
+# Other machines are launch/mpirun.sh's: refused instead of waiting for them for ever.
+printf '# a comment\n\n%s slots=2\nn7 slots=2\n' "$HOSTNAME" >"$work/hosts"
+for hosts in "--hostfile $work/hosts" "-H $HOSTNAME:2,n7:2" "--host n7"; do
+  run env MPIRUN_ARGS="$hosts" "$local_run" c.yaml -n 4
+  expect_code "$hosts" 2
+  expect_text "$hosts" "names n7, another machine; launch/mpirun.sh"
 done
-CODE=2 run "$batch" c.yaml
-expect_code "batch, wrong input" 2
-run "$batch"
-expect_code "batch without a configuration" 2
-"$batch" c.yaml wait >"$work/output" 2>&1 &
-job=$!
-wait_for "$work/started.srun"
-kill -USR1 "$job"
-wait "$job" && code=0 || code=$?
-output=$(<"$work/output")
-expect_code "batch, stopped" 0
-expect_text "batch, stopped" "scontrol requeue 7"
+run env MPIRUN_ARGS="--host $HOSTNAME:2" "$local_run" c.yaml -n 2
+expect_code "this host by name" 0
+run env MPIRUN_ARGS="--hostfile $work/none" "$local_run" c.yaml -n 2
+expect_code "no host file" 2
+run env SLURM_JOB_NUM_NODES=2 "$local_run" c.yaml -n 2
+expect_code "several nodes of Slurm" 2
+expect_text "several nodes of Slurm" "launch/train.sbatch"
 
-# The request reached a rank before its first instruction: nothing had begun.
-cat >"$work/srun" <<'EOF'
-#!/usr/bin/env bash
-touch "$STARTED.srun"
-for ((i = 0; i < 300; ++i)); do sleep 0.1; done
-EOF
-rm "$STARTED.srun"
-"$batch" c.yaml >"$work/output" 2>&1 &
-job=$!
-wait_for "$work/started.srun"
-kill -USR1 "$job"
-wait "$job" && code=0 || code=$?
-output=$(<"$work/output")
-expect_code "batch, before main" 0
-expect_text "batch, before main" "scontrol requeue 7"
-# The same end without a request is a failure.
-printf '#!/usr/bin/env bash\nexit 138\n' >"$work/srun"
-run "$batch" c.yaml
-expect_code "batch, 138 unasked" 138
+# launch/mpirun.sh: its file of machines (L20), where ranks go, and what reaches them.
+several=$root/launch/mpirun.sh
+# shellcheck disable=SC2059  # the first argument is a format
+hosts_file() { printf "$@" >"$work/hosts"; }
+plan() { run env TESSERA_NETWORK=none "$several" c.yaml --hosts "$work/hosts" --dry-run "$@"; }
+hosts_file '# c\n\n  a slots=2\r\nb slots=1 # the small one\r\nc-1'
+plan
+expect_code "hosts" 0
+expect_text "hosts" $'a: ranks 0 to 1\nb: ranks 2 to 2\nc-1: ranks 3 to 3\nmpirun '
+expect_text "hosts" " -n 4 "
+plan -n 3 -x FOO=1 --set a.b=1
+expect_text "fewer ranks" $'b: ranks 2 to 2\nmpirun '
+expect_text "a variable and an argument" " -x FOO=1 $TESSERA_BIN train c.yaml --set a.b=1"
+expect_text "OMP_NUM_THREADS" " -x OMP_NUM_THREADS "
+plan -n 5
+expect_code "too many ranks" 2
+expect_text "too many ranks" "-n 5: $work/hosts has 4 slots"
+wrong_hosts() {
+  hosts_file "$2"
+  plan
+  expect_code "$1" 2
+  expect_text "$1" "$work/hosts:$3"
+}
+wrong_hosts "slots that are no number" 'a slots=1\nb slots=x\n' "2: 'slots=x'"
+wrong_hosts "no slots" 'a slots=0\n' "1: 'slots=0'"
+wrong_hosts "other words" '# c\na slots=1 max_slots=2\n' "2: 'max_slots=2'"
+wrong_hosts "twice" 'a\n\na slots=2\n' "3: a is there already, in line 1"
+wrong_hosts "an odd name" 'a;b\n' "1: "
+hosts_file '# nothing\n'
+plan
+expect_code "no machine" 2
+expect_text "no machine" "names no machine"
+# A machine that does not answer is named before anything starts.
+printf '#!/usr/bin/env bash\n[[ " $* " != *" far "* ]] || exit 255\n[[ " $* " != *" other "* ]] || exit 1\n' >"$work/agent"
+chmod +x "$work/agent"
+hosts_file 'near\nfar\nother\n'
+run env -C "$work" TESSERA_NETWORK=none OMPI_MCA_plm_rsh_agent="$work/agent" "$several" c.yaml --hosts "$work/hosts"
+expect_code "a machine that does not answer" 2
+expect_text "a machine that does not answer" "far does not let this machine in"
+expect_text "a machine without the program" "other does not see $work or $TESSERA_BIN"
+# With this machine alone it runs as run_local.sh does.
+hosts_file '%s slots=2\n' "$HOSTNAME"
+run env -C "$work" OMPI_MCA_rmaps_base_oversubscribe=1 TESSERA_NETWORK=none "$several" c.yaml --hosts "$work/hosts" -x FOO=1
+expect_code "this machine alone" 0
+for rank in 0 1; do expect_text "this machine alone" "rank $rank threads 1 foo 1 arguments train c.yaml"; done
+[[ -z $(compgen -G "$work/.tessera-*") ]] || fail "mpirun.sh left files: $(compgen -G "$work/.tessera-*")"
+
+# launch/env.sh: what is set stays, and networks are computed right.
+run env OMPI_MCA_btl_tcp_if_include=ib0 NCCL_DEBUG=INFO bash -c "
+  source '$root/launch/env.sh'
+  TESSERA_NETWORK=10.77.0.0/24 choose_network
+  echo \"\$OMPI_MCA_btl_tcp_if_include \$OMPI_MCA_oob_tcp_if_include \$NCCL_DEBUG\"
+  network_of 10.77.130.11/18; network_of 192.168.5.9/32; network_of 10.1.2.3/8"
+[[ $output == $'ib0 10.77.0.0/24 INFO\n10.77.128.0/18\n192.168.5.9/32\n10.0.0.0/8' ]] || fail "env.sh: $output"
 
 # How many compilers run side by side has nothing to do with the threads of a rank.
 run bash -c "source '$root/launch/lib.sh'; cores"
