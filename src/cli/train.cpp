@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "base/exit_codes.h"
+#include "base/process/crash_report.h"
 #include "cli/command_line.h"
 #include "cli/config_arguments.h"
 #include "cli/launch_environment.h"
@@ -21,10 +22,25 @@
 namespace tessera {
 namespace {
 
-int train_on(const Config& config, std::unique_ptr<Communicator> world) {
+// What a report of a crash says of this rank, while its record lives.
+class CrashName {
+ public:
+  explicit CrashName(const StartRecord& record) {
+    set_crash_name(record.name());
+    set_crash_step(&record.step_counter());
+  }
+  ~CrashName() { set_crash_step(nullptr); }
+  CrashName(const CrashName&) = delete;
+  CrashName& operator=(const CrashName&) = delete;
+};
+
+int train_on(const Config& config, std::unique_ptr<Communicator> world, StartRecord& record) {
   if (config.debug.check_collectives) world = make_checked(std::move(world));
   const StopSignal stop_signal;
-  const TrainOutcome outcome = train(config, std::move(world), stop_signal);
+  record.set_world(world->rank(), world->size());
+  const CrashName crash_name(record);
+  const TrainOutcome outcome =
+      train(config, std::move(world), stop_signal, {}, {.record = &record});
   return outcome == TrainOutcome::kStoppedAfterSave ? kExitStopped : kExitDone;
 }
 
@@ -46,28 +62,43 @@ std::unique_ptr<Communicator> on_device(const Config& config, std::unique_ptr<Co
 }
 
 // Everything that the configuration can be wrong about is found before MPI starts, by each rank for
-// itself. Then the objects of a run are locals, built in order and gone in reverse.
+// itself, and told once (main). What goes wrong later is told by the start's record. The objects of
+// a run are locals, built in order and gone in reverse.
 int run_train(const ConfigArguments& arguments) {
   const bool launched = MpiRuntime::launched();
   const std::optional<int> ranks = launched ? LaunchEnvironment::read().ranks : 1;
   const Config config = arguments.load(ranks);
   check_device_here(config);
-  if (!launched) return train_on(config, on_device(config, make_self_communicator(), {0, 1}));
+  StartRecord record(voice_of_rank());
+  if (!launched) {
+    try {
+      return train_on(config, on_device(config, make_self_communicator(), {0, 1}), record);
+    } catch (const std::exception& error) {
+      return record.failed(error);
+    }
+  }
 
   const MpiOptions options{.timeout = std::chrono::seconds(config.communication.timeout),
                            .file_timeout = file_timeout(config),
                            .shared_memory = config.communication.shared_memory};
-  MpiRuntime runtime(nullptr, nullptr);
-  int rank = 0;
+  std::optional<MpiRuntime> started;
+  try {
+    started.emplace(nullptr, nullptr);
+  } catch (const std::exception& error) {
+    return report_failure(error, LaunchEnvironment::read().rank);
+  }
+  MpiRuntime& runtime = *started;
+  // Another rank has told why it does not train.
+  if (const auto refusal = runtime.find_refusal(kExitDone)) return refusal->code;
   try {
     return with_keys<SharedMemoryFull>("communication.shared_memory: false", [&] {
       std::unique_ptr<Communicator> world = make_mpi_world(runtime, options);
-      rank = world->rank();
-      return train_on(config, on_device(config, std::move(world), runtime.node_place()));
+      record.set_world(world->rank(), world->size());
+      return train_on(config, on_device(config, std::move(world), runtime.node_place()), record);
     });
   } catch (const std::exception& error) {
     // Peers may be waiting for this rank in a collective: end the job, do not unwind into MPI.
-    runtime.abort(report_failure(error, rank));
+    runtime.abort(record.failed(error));
   }
 }
 

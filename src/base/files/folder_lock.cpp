@@ -194,6 +194,21 @@ void FolderLock::check() const {
   }
 }
 
+std::string FolderLock::token() const {
+  if (owner_) return fmt::format(".owner {}", owner_->token());
+  return named_ ? fmt::format(".lock {}", self_.token) : "";
+}
+
+bool FolderLock::names_other(const std::filesystem::path& folder, const std::string& token) {
+  if (token.empty()) return false;
+  const size_t space = token.find(' ');
+  const int fd = ::open((folder / token.substr(0, space)).c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return false;
+  const std::string holder = holder_of(fd).token;
+  ::close(fd);
+  return !holder.empty() && holder != token.substr(space + 1);
+}
+
 bool FolderLock::replaced() const {
   std::string other;
   return owner_ ? owner_->replaced() : look(other) == Sight::kReplaced;

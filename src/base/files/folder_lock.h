@@ -58,6 +58,13 @@ class FolderLock {
   // Whether another process has certainly taken the folder over.
   bool replaced() const;
 
+  // Names a file of the folder, and this process in it; empty where it could not be written there.
+  std::string token() const;
+  // The same as replaced() for who does not hold the lock, such as another rank of the start:
+  // whether the file names somebody else than the process of `token`. False where it names nobody,
+  // or cannot be read.
+  static bool names_other(const std::filesystem::path& folder, const std::string& token);
+
  private:
   void open();
   bool wait_for_turn(const ProcessIdentity& holder, const std::function<void(const std::string&)>&,

@@ -56,12 +56,18 @@ bool same_owner(const Look& one, const Look& other) {
                              : owner.token == ProcessIdentity::parse(other.text).token;
 }
 
-// Returns when the owner of `file` may be put off, with what the file says: it is certain enough
-// that it has ended, or it is an earlier turn of this job and was waited for. nullopt if the file
-// has gone meanwhile. UserError if the owner lives.
-std::optional<Look> wait_for_end(const std::filesystem::path& file, const std::string& refusal,
-                                 const Say& say, const OwnerFile::Times& times,
-                                 const std::function<void()>& give_up) {
+// What a file says whose owner may be put off.
+struct Judged {
+  Look look;
+  bool ended;  // the owner, for certain
+};
+
+// Returns when the owner of `file` may be put off: it is certain enough that it has ended, or it is
+// an earlier turn of this job and was waited for. nullopt if the file has gone meanwhile. UserError
+// if the owner lives.
+std::optional<Judged> wait_for_end(const std::filesystem::path& file, const std::string& refusal,
+                                   const Say& say, const OwnerFile::Times& times,
+                                   const std::function<void()>& give_up) {
   const std::optional<Look> first = look_at(file);
   if (!first) return std::nullopt;
   const ProcessIdentity owner = ProcessIdentity::parse(first->text);
@@ -69,7 +75,7 @@ std::optional<Look> wait_for_end(const std::filesystem::path& file, const std::s
     fail_user("files", "{} ({}); wait for it, or choose another folder", refusal, who.describe());
   };
   const bool earlier_turn = ProcessIdentity::own().is_later_turn_of(owner);
-  if (owner.life() == ProcessIdentity::Life::kEnded) return first;
+  if (owner.life() == ProcessIdentity::Life::kEnded) return Judged{*first, true};
   if (owner.life() == ProcessIdentity::Life::kRuns && !earlier_turn) refuse(owner);
   const std::chrono::milliseconds limit = earlier_turn ? times.turn : times.silent;
   if (say)
@@ -88,7 +94,7 @@ std::optional<Look> wait_for_end(const std::filesystem::path& file, const std::s
     if (earlier_turn ? !same_owner(*first, *now) : !(*now == *first))
       refuse(ProcessIdentity::parse(now->text));
   }
-  return first;
+  return Judged{*first, false};
 }
 
 // Removes `file` if it still is the one that `judged` was read from; true if this call has done so.
@@ -115,7 +121,7 @@ bool remove_judged(const std::filesystem::path& file, const Look& judged,
 OwnerFile::OwnerFile(std::filesystem::path file, const std::string& refusal, const Say& say,
                      Times times, const std::function<void()>& give_up)
     : file_(std::move(file)), times_(times) {
-  for (;;) {
+  for (bool settle = false;;) {
     const int fd = ::open(file_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (fd >= 0) {
       const std::string text = self_.to_text() + "\n";
@@ -127,7 +133,7 @@ OwnerFile::OwnerFile(std::filesystem::path file, const std::string& refusal, con
         fail("files", "cannot write {}: {}", file_.string(),
              reason_of(written < 0 ? error : ENOSPC));
       }
-      if (!took_over_) break;
+      if (!settle) break;
       std::this_thread::sleep_for(times_.settle);
       const auto seen = look_at(file_);
       const auto owner = ProcessIdentity::parse(seen ? seen->text : "");
@@ -136,9 +142,11 @@ OwnerFile::OwnerFile(std::filesystem::path file, const std::string& refusal, con
                 owner.describe());
     }
     if (errno != EEXIST) fail("files", "cannot create {}: {}", file_.string(), reason_of(errno));
-    if (const auto judged = wait_for_end(file_, refusal, say, times_, give_up))
-      remove_judged(file_, *judged, self_.token);
-    took_over_ = true;
+    if (const auto judged = wait_for_end(file_, refusal, say, times_, give_up)) {
+      remove_judged(file_, judged->look, self_.token);
+      took_over_ = took_over_ || !judged->ended;
+    }
+    settle = true;
   }
   thread_ = std::thread([this] { show_life(); });
 }
@@ -156,7 +164,8 @@ OwnerFile::~OwnerFile() {
 bool OwnerFile::expect_none(const std::filesystem::path& file, const std::string& refusal,
                             const Say& say, Times times, const std::function<void()>& give_up) {
   const auto judged = wait_for_end(file, refusal, say, times, give_up);
-  return judged && remove_judged(file, *judged, ProcessIdentity::own().token);
+  return judged && remove_judged(file, judged->look, ProcessIdentity::own().token) &&
+         !judged->ended;
 }
 
 void OwnerFile::check() const {

@@ -52,11 +52,13 @@ class OwnerFile {
   void check() const;
   // Whether another process has certainly taken over.
   bool replaced() const;
-  // Whether this process has put another one off.
+  // Names this process in FILE.
+  const std::string& token() const { return self_.token; }
+  // Whether this process has put another one off that may still live.
   bool took_over() const { return took_over_; }
 
   // Does what the constructor does with a file that is there, but makes none: UserError if its
-  // owner lives, else the file is removed. True if there was one.
+  // owner lives, else the file is removed. True if it may live all the same.
   static bool expect_none(const std::filesystem::path& file, const std::string& refusal,
                           const std::function<void(const std::string&)>& say, Times times,
                           const std::function<void()>& give_up = {});

@@ -83,12 +83,12 @@ void on_crash(int signal) {
 
 void report_crashes() {
   prepare_stack_traces();
-  // For the report of an overflow, which leaves no room on the stack itself. Lives as long as the
-  // process.
-  static std::vector<char> own_stack(size_t{1} << 17);
+  // For the report of an overflow, which leaves no room on the stack itself. Used to the very end of
+  // the process, so never freed.
+  static auto* const own_stack = new std::vector<char>(size_t{1} << 17);
   stack_t stack{};
-  stack.ss_sp = own_stack.data();
-  stack.ss_size = own_stack.size();
+  stack.ss_sp = own_stack->data();
+  stack.ss_size = own_stack->size();
   sigaltstack(&stack, nullptr);
   struct sigaction action {};
   action.sa_handler = on_crash;

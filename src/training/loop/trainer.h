@@ -18,6 +18,7 @@
 #include "training/loop/stop_signal.h"
 #include "training/loop/timetable.h"
 #include "training/output/reporter.h"
+#include "training/output/start_record.h"
 
 namespace tessera {
 
@@ -34,6 +35,7 @@ struct TrainerParts {
   OwedValidation& owed;  // of the step that `progress` stands at
   const StopSignal& stop_signal;
   const TrainHooks& hooks;
+  StartRecord& record;  // told of each step and checkpoint
 };
 
 // The training loop and nothing else:

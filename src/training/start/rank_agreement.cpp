@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -14,8 +13,10 @@
 #include <string>
 
 #include "base/error.h"
+#include "base/error_kinds.h"
 #include "base/files/files.h"
 #include "base/files/late_file.h"
+#include "base/process/host_name.h"
 #include "base/xxh3.h"
 #include "config/save.h"
 #include "parallel/comm/core/agreement.h"
@@ -24,11 +25,6 @@ namespace tessera {
 namespace {
 
 using nlohmann::json;
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
-}
 
 std::string working_folder() {
   std::error_code error;
@@ -105,9 +101,11 @@ void check_same_on_all_ranks(const std::vector<Sight>& sights, Communicator& wor
   if (same_on_all_ranks(world, contents.dump())) return;
   const json own = {{"host", host_name()}, {"sights", std::move(rows)}};
   const json rank_0 = json::parse(text_of_rank_0(world, own.dump()));
-  for (const std::string& message :
-       gather_messages(world, difference(sights, rank_0, world.rank())))
-    if (!message.empty()) throw UserError(message);
+  const std::vector<std::string> messages =
+      gather_messages(world, difference(sights, rank_0, world.rank()));
+  for (size_t rank = 0; rank < messages.size(); ++rank)
+    if (!messages[rank].empty())
+      throw_on_all_ranks<UserError>(messages[rank], static_cast<int>(rank));
   fail("train", "ranks have read different things, and none can say which");
 }
 
