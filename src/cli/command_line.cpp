@@ -21,7 +21,7 @@ namespace {
 
 constexpr const char* kExitCodes =
     "Exit codes: 0 done; 1 failed; 2 the command line, configuration, data or checkpoint is wrong; "
-    "3 stopped on request with nothing lost, start again to go on.";
+    "3 stopped on request with nothing lost, start again to go on; 4 another start has taken over.";
 
 // CLI11's message, except where a command has a wrong name: it would only say that one is missing.
 std::string what_is_wrong(const CLI::App& at, const CLI::ParseError& error) {
@@ -77,8 +77,7 @@ int run_command_line(int argc, const char* const* argv) {
       at = at->get_subcommands().back();
       command += " " + at->get_name();
     }
-    std::cerr << fmt::format("error: {}\nTry `{} --help`.\n", what_is_wrong(*at, error), command);
-    return kExitUserError;
+    throw UserError(fmt::format("{}\nTry `{} --help`.", what_is_wrong(*at, error), command));
   }
   // What the environment asks for is input as well, and wrong input is found before anything is
   // done.

@@ -24,8 +24,8 @@ void add_data_command(CLI::App& app, Action& action);
 void add_config_command(CLI::App& app, Action& action);
 void add_launch_command(CLI::App& app, Action& action);
 
-// Parses the command line and runs its command. Returns an exit code of base/exit_codes.h. A wrong
-// command line is reported on stderr; exceptions of the command pass through.
+// Parses the command line and runs its command. Returns an exit code of base/exit_codes.h.
+// UserError for a wrong command line; exceptions of the command pass through.
 int run_command_line(int argc, const char* const* argv);
 
 }  // namespace tessera

@@ -2,10 +2,9 @@
 
 #include <exception>
 
-namespace tessera {
+#include "training/output/start_record.h"
 
-// The exit code that goes with an error: kExitUserError or kExitFailed.
-int exit_code_of(const std::exception& error);
+namespace tessera {
 
 // Prints "error: ..." to stderr and returns the exit code that goes with the error.
 //
@@ -14,5 +13,15 @@ int exit_code_of(const std::exception& error);
 // of `train` has caught as a request to stop). A rank that gets no SIGTERM prints: the failure is
 // its own.
 int report_failure(const std::exception& error, int rank);
+
+// The same for an error of `train` before MPI has started: in the command line, the configuration,
+// the environment. Not every launcher ends the other ranks, so all ranks, those that found nothing
+// wrong as well, meet in MPI (MpiRuntime::find_refusal()), and the first that has an error prints
+// it; rank 0 does so before. If they do not meet within 10 s, the process prints its error and
+// ends.
+int report_before_mpi(const std::exception& error);
+
+// How the words of a rank of `train` reach a person: on stderr.
+StartRecord::Voice voice_of_rank();
 
 }  // namespace tessera

@@ -6,12 +6,12 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
-#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
 
 #include "base/exit_codes.h"
+#include "base/process/crash_report.h"
 #include "cli/command_line.h"
 #include "cli/config_arguments.h"
 #include "cli/launch_environment.h"
@@ -32,10 +32,24 @@
 namespace tessera {
 namespace {
 
+// What a report of a crash says of this rank, while its record lives.
+class CrashName {
+ public:
+  explicit CrashName(const StartRecord& record) {
+    set_crash_name(record.name());
+    set_crash_step(&record.step_counter());
+  }
+  ~CrashName() { set_crash_step(nullptr); }
+  CrashName(const CrashName&) = delete;
+  CrashName& operator=(const CrashName&) = delete;
+};
+
 int train_on(const Config& config, std::unique_ptr<Communicator> world,
              const Observers& observers) {
   if (config.debug.check_collectives) world = make_checked(std::move(world));
   const StopSignal stop_signal;
+  observers.record->set_world(world->rank(), world->size());
+  const CrashName crash_name(*observers.record);
   const TrainOutcome outcome = train(config, std::move(world), stop_signal, {}, observers);
   return outcome == TrainOutcome::kStoppedAfterSave ? kExitStopped : kExitDone;
 }
@@ -64,72 +78,100 @@ std::unique_ptr<Communicator> on_device(const Config& config, std::unique_ptr<Co
   ::_exit(exit_code);
 }
 
-// On the screen, and then at the end of the log, whose file system may hang.
-void tell(const Verdict& verdict, const std::filesystem::path& log) {
-  const std::string text = fmt::format("error: {}\n", verdict.text);
-  std::fwrite(text.data(), 1, text.size(), stderr);
+void say(const Verdict& verdict) {
+  std::fprintf(stderr, "error: %s\n", verdict.text.c_str());
   std::fflush(stderr);
-  if (std::FILE* file = std::fopen(log.c_str(), "a")) {
-    std::fwrite(text.data(), 1, text.size(), file);
-    std::fclose(file);
-  }
+}
+
+Outcome outcome_of(const Verdict& verdict) {
+  Outcome outcome;
+  outcome.kind =
+      verdict.exit_code == kExitUserError ? Outcome::Kind::kUserError : Outcome::Kind::kFailed;
+  outcome.reason = reason_name(verdict.reason);
+  outcome.cause = verdict.text;
+  if (!verdict.ranks.empty()) outcome.rank = verdict.ranks.front();
+  outcome.host = verdict.host;
+  return outcome;
 }
 
 // Null where there is nobody to watch, or the launcher does not say before MPI starts who is there.
-std::unique_ptr<Watchdog> make_watchdog(const Config& config, const Place& place) {
+std::unique_ptr<Watchdog> make_watchdog(const Config& config, const Place& place,
+                                        StartRecord& record) {
   const LaunchEnvironment environment = LaunchEnvironment::read();
   const int ranks = environment.ranks.value_or(1);
   if (ranks == 1) return nullptr;
-  const std::filesystem::path logs = std::filesystem::path(config.run.dir) / "logs";
-  return std::make_unique<Watchdog>(
-      place, WatchdogOptions{
-                 .limits = config.watchdog,
-                 .rank = environment.rank,
-                 .ranks = ranks,
-                 .id = launch_id(),
-                 .log_folder = logs,
-                 .tell = [log = logs / "train.log"](const Verdict& verdict) { tell(verdict, log); },
-                 .end_process = end_process,
-                 .asked_to_stop = stop_signal_came});
+  WatchdogOptions options;
+  options.limits = config.watchdog;
+  options.rank = environment.rank;
+  options.ranks = ranks;
+  options.id = launch_id();
+  options.log_folder = std::filesystem::path(config.run.dir) / "logs";
+  options.tell = say;
+  options.record = [&record](const Verdict& verdict) {
+    record.record_verdict("error: " + verdict.text, outcome_of(verdict));
+  };
+  options.end_process = end_process;
+  options.asked_to_stop = stop_signal_came;
+  return std::make_unique<Watchdog>(place, std::move(options));
 }
 
 // Everything that the configuration can be wrong about is found before MPI starts, by each rank for
-// itself. Then the objects of a run are locals, built in order and gone in reverse.
+// itself, and told once (main). What goes wrong later is told by the start's record. The objects of
+// a run are locals, built in order and gone in reverse.
 int run_train(const ConfigArguments& arguments) {
   const bool launched = MpiRuntime::launched();
   const std::optional<int> ranks = launched ? LaunchEnvironment::read().ranks : 1;
   const Config config = arguments.load(ranks);
   check_device_here(config);
-  if (!launched) return train_on(config, on_device(config, make_self_communicator(), {0, 1}), {});
+  StartRecord record(voice_of_rank());
+  if (!launched) {
+    try {
+      return train_on(config, on_device(config, make_self_communicator(), {0, 1}),
+                      {.record = &record});
+    } catch (const std::exception& error) {
+      return record.failed(error);
+    }
+  }
 
   Place place;
-  const std::unique_ptr<Watchdog> watchdog = make_watchdog(config, place);
+  record.set_where([&place] { return place.view().text(); });
+  std::unique_ptr<Watchdog> watchdog = make_watchdog(config, place, record);
+  if (watchdog)
+    record.set_judge([&watchdog](const std::string& error, int exit_code) {
+      return watchdog->report(error, exit_code);
+    });
   const MpiOptions options{.timeout = std::chrono::seconds(config.communication.timeout),
                            .file_timeout = file_timeout(config),
                            .shared_memory = config.communication.shared_memory};
   place.enter(Phase::kConnect, 0);
   std::optional<MpiRuntime> runtime;
-  int rank = 0;
   try {
     runtime.emplace(nullptr, nullptr);
+  } catch (const std::exception& error) {
+    if (watchdog)
+      if (const auto code = watchdog->report(error.what(), exit_code_of(error))) end_process(*code);
+    return report_failure(error, LaunchEnvironment::read().rank);
+  }
+  // Another rank has told why it does not train.
+  if (const auto refusal = runtime->find_refusal(kExitDone)) return refusal->code;
+  try {
     return with_keys<SharedMemoryFull>("communication.shared_memory: false", [&] {
       std::unique_ptr<Communicator> world = make_mpi_world(*runtime, options);
-      rank = world->rank();
+      record.set_world(world->rank(), world->size());
       std::optional<Watchdog::World> watched;
       if (watchdog)
         watched.emplace(
-            *watchdog, [record = world->record()] { return record->view(); },
+            *watchdog, [groups = world->record()] { return groups->view(); },
             [abort = world->abort_state()](const std::string& why) { abort->raise(why); });
       return train_on(config, on_device(config, std::move(world), runtime->node_place()),
-                      {&place, watchdog.get()});
+                      {&place, watchdog.get(), &record});
     });
   } catch (const std::exception& error) {
+    const int code = record.failed(error);
+    // Told by this rank itself, it is all ranks' error: nobody is to look for who is gone.
+    if (!record.judged()) watchdog.reset();
     // Peers may be waiting for this rank in a collective: end the job, do not unwind into MPI.
-    std::optional<int> code;
-    if (watchdog) code = watchdog->report(error.what(), exit_code_of(error));
-    if (!runtime && code) end_process(*code);
-    if (!runtime) throw;  // MPI has not started, on no rank
-    runtime->abort(code ? *code : report_failure(error, rank));
+    runtime->abort(code);
   }
 }
 

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -11,6 +12,7 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "base/error_kinds.h"
 #include "base/files/files.h"
 #include "base/process/omp_num_threads.h"
 #include "base/process/stop_requested.h"
@@ -33,6 +35,7 @@
 #include "training/loop/trainer.h"
 #include "training/output/memory_report.h"
 #include "training/output/reporter.h"
+#include "training/output/start_record.h"
 #include "training/start/data_warnings.h"
 #include "training/start/model_record.h"
 #include "training/start/open_data.h"
@@ -156,6 +159,57 @@ void announce(const Config& config, const Manifest& manifest, const MeshShape& s
         "compare the first losses with device: cpu before trusting a run");
 }
 
+// The text of an error. If it says that the limit of file work was passed, the key that sets that
+// limit is added.
+std::string add_file_timeout_key(const std::string& text) {
+  constexpr std::string_view kKey = " (communication.file_timeout)";
+  const bool passed = text.find(kFileWorkLimit) != std::string::npos;
+  const bool named = text.find(kKey) != std::string::npos;  // by the rank that it comes from
+  return passed && !named ? fmt::format("{}{}", text, kKey) : text;
+}
+
+// Runs `work` and returns its result. An error is thrown on with what a user needs to know to mend
+// it, and told at once.
+template <typename Work>
+TrainOutcome told(StartRecord& record, const OutOfMemory& out_of_memory, const Work& work) {
+  try {
+    try {
+      return work();
+    } catch (const c10::OutOfMemoryError& error) {
+      out_of_memory.explain(error);
+    } catch (const Error& error) {
+      const std::string text = add_file_timeout_key(error.what());
+      if (text == error.what()) throw;
+      throw_with_text<Error>(error, text);
+    }
+  } catch (const StopRequested&) {
+    throw;
+  } catch (const std::exception& error) {
+    record.failed(error);
+    throw;
+  }
+}
+
+void record_end(TrainOutcome outcome, const Config& config, StartRecord& record) {
+  if (outcome == TrainOutcome::kDone) return record.done();
+  record.stopped(config.training.stop_after == record.step() ? "stop_after" : "request");
+}
+
+// A warning that ranks may have each for itself (empty: none), in the log of all: each text once,
+// with the first rank that has it. Collective.
+void warn_of_ranks(const std::string& about, const std::string& own, Communicator& world,
+                   Console& console) {
+  const std::vector<std::string> texts = gather_messages(world, own);
+  for (size_t rank = 0; rank < texts.size(); ++rank) {
+    const auto here = texts.begin() + static_cast<int64_t>(rank);
+    if (here->empty() || std::find(texts.begin(), here, *here) != here) continue;
+    const auto others = std::count(here + 1, texts.end(), *here);
+    const std::string who = texts.size() == 1 ? "" : fmt::format("rank {}: ", rank);
+    const std::string more = others > 0 ? fmt::format(" (and on {} more ranks)", others) : "";
+    console.warn(about + who + *here + more);
+  }
+}
+
 // The run folder, with what keeps other runs out of it and what writes into it.
 struct OpenFolder {
   std::filesystem::path path;
@@ -163,20 +217,30 @@ struct OpenFolder {
   PreparedFolder prepared;
   Console console;
   CheckpointManager checkpoints;
+  StartRecord& record;
 
-  OpenFolder(const Config& config, Communicator& world)
+  // `look`: called now and then while this waits or reads; what it throws ends that.
+  OpenFolder(const Config& config, Communicator& world, const std::function<void()>& look,
+             StartRecord& record_of_rank)
       : path(config.run.dir),
         keep_lines(config.checkpoint.on_error == OnSaveError::kWarn),
-        prepared(prepare_run_folder(path, world)),
-        console(world.rank() == 0 ? path / "logs" / "train.log" : std::filesystem::path()),
+        prepared(prepare_run_folder(path, world, look)),
+        console(world.rank() == 0 ? path / "logs" / "train.log" : std::filesystem::path(),
+                [this] { return !prepared.lock || !prepared.lock->replaced(); }),
         checkpoints(
             path / "checkpoints",
             {config.checkpoint.keep, config.checkpoint.keep_every, config.checkpoint.keep_best},
-            world, warn()) {
+            world, warn()),
+        record(record_of_rank) {
+    console.line(start_line(prepared, world.size()));
+    record.set_folder(path, prepared.start, prepared.token);
     for (const std::string& warning : prepared.warnings) console.warn(warning);
-    if (world.rank() == 0) checkpoints.set_check([this] { prepared.lock->check(); });
+    if (world.rank() == 0)
+      checkpoints.set_owner([this] { prepared.lock->check(); }, prepared.names);
+    checkpoints.set_stop_check(look);
     with_keys<UserError>("checkpoint.staging_dir",
                          [&] { checkpoints.use_staging_dir(config.checkpoint.staging_dir); });
+    if (world.rank() == 0) record.set_log([this](const std::string& text) { console.log(text); });
   }
   // For parts that have something to say and know no console.
   std::function<void(const std::string&)> warn() {
@@ -185,8 +249,12 @@ struct OpenFolder {
   // The lines of steps after `step` go. Null on all ranks but the root.
   std::unique_ptr<MetricsFile> open_metrics(bool root, int64_t step) {
     if (!root) return nullptr;
-    return std::make_unique<MetricsFile>(path / "metrics.jsonl", step, keep_lines, warn());
+    const auto check = [this] {
+      if (prepared.lock->replaced()) prepared.lock->check();
+    };
+    return std::make_unique<MetricsFile>(path / "metrics.jsonl", step, keep_lines, warn(), check);
   }
+  ~OpenFolder() { record.set_log({}); }
   OpenFolder(const OpenFolder&) = delete;
   OpenFolder& operator=(const OpenFolder&) = delete;
 };
@@ -196,7 +264,7 @@ struct OpenFolder {
 // files is found before the model's memory is allocated.
 TrainOutcome run(const Config& requested, std::unique_ptr<Communicator> joined,
                  const StopSignal& stop_signal, const TrainHooks& hooks, const Observers& observers,
-                 Place& place, OutOfMemory& out_of_memory) {
+                 Place& place, StartRecord& record, OutOfMemory& out_of_memory) {
   place.enter(Phase::kOpen, 0);
   // Until the first step ranks wait for each other as long as file work may take: some read and
   // write more than others.
@@ -214,17 +282,17 @@ TrainOutcome run(const Config& requested, std::unique_ptr<Communicator> joined,
   Communicator& world = mesh.world();
   const bool root = world.rank() == 0;
   if (observers.watchdog) observers.watchdog->set_mesh_place(mesh.dp_rank(), mesh.tp_rank());
+  record.set_mesh_place(fmt::format("dp {}, tp {}", mesh.dp_rank(), mesh.tp_rank()));
   place.advance();
   const Data data = open_same_data(config, world);
   const auto fingerprints = data.train->fingerprints();
   throw_if_stop_agreed(world, stop_signal);
 
-  place.advance();
-  OpenFolder folder(config, world);
-  folder.checkpoints.set_stop_check([&] {
+  const auto look = [&] {
     place.advance();
     stop_signal.check();
-  });
+  };
+  OpenFolder folder(config, world, look, record);
   Console& console = folder.console;
   if (!faults.warning().empty()) console.warn(faults.warning());
   faults.reach(FaultMoment::kStart, 0);
@@ -241,6 +309,8 @@ TrainOutcome run(const Config& requested, std::unique_ptr<Communicator> joined,
     start = choose_start(config, folder.checkpoints, folder.path / "checkpoints", fingerprints,
                          world, console);
     config.schedule.steps = start.schedule_steps;  // in place of auto: part of what a run records
+    record.set_step(start.progress.step);
+    record.set_saved(start.progress.step);
     owed.find(start.progress.step, data.valid != nullptr, world, folder.warn());
     if (start.progress.step >= config.training.steps && !owed.owed()) {
       // Nothing of it is needed, but a later start may need it.
@@ -249,6 +319,7 @@ TrainOutcome run(const Config& requested, std::unique_ptr<Communicator> joined,
       console.line(
           fmt::format("the run is complete: {} of {} steps are done; raise training.steps to go on",
                       start.progress.step, config.training.steps));
+      record.done();
       return TrainOutcome::kDone;
     }
     if (!engine) {
@@ -262,7 +333,7 @@ TrainOutcome run(const Config& requested, std::unique_ptr<Communicator> joined,
       memory.emplace(world, mesh.device(), console);
       out_of_memory.expect(world.rank(), mesh.device(), plan.memory);
       engine.emplace(std::move(plan), config, mesh);
-      if (!engine->warning().empty()) console.warn("memory.offload_dir: " + engine->warning());
+      warn_of_ranks("memory.offload_dir: ", engine->warning(), world, console);
       if (!engine->save_staging().note().empty()) console.line(engine->save_staging().note());
     } else {
       take_start(start, config, manifest);
@@ -306,7 +377,8 @@ TrainOutcome run(const Config& requested, std::unique_ptr<Communicator> joined,
                    .stop_signal = stop_signal,
                    .faults = faults,
                    .hooks = hooks,
-                   .place = place},
+                   .place = place,
+                   .record = record},
                   start.progress);
   world.barrier().block();
   start_up.reset();
@@ -315,21 +387,14 @@ TrainOutcome run(const Config& requested, std::unique_ptr<Communicator> joined,
   // From here on the trainer looks for requests to stop. The checkpoint manager no longer does, so
   // that a rollback, which searches for a checkpoint, is not broken off.
   folder.checkpoints.set_stop_check([] {});
-  const TrainOutcome outcome = trainer.run();
+  // An error is told here, before the objects above go: the saver may still wait for a save.
+  const TrainOutcome outcome = told(record, out_of_memory, [&] { return trainer.run(); });
   stop_signal.ignore_from_now(root);
+  record_end(outcome, config, record);
   if (outcome == TrainOutcome::kDone)
     console.line(
         fmt::format("done: {} steps; run folder {}", config.training.steps, folder.path.string()));
   return outcome;
-}
-
-// The text of an error. If it says that the limit of file work was passed, the key that sets that
-// limit is added.
-std::string add_file_timeout_key(const std::string& text) {
-  constexpr std::string_view kKey = " (communication.file_timeout)";
-  const bool passed = text.find(kFileWorkLimit) != std::string::npos;
-  const bool named = text.find(kKey) != std::string::npos;  // by the rank that it comes from
-  return passed && !named ? fmt::format("{}{}", text, kKey) : text;
 }
 
 }  // namespace
@@ -338,22 +403,23 @@ TrainOutcome train(const Config& config, std::unique_ptr<Communicator> world,
                    const StopSignal& stop_signal, const TrainHooks& hooks,
                    const Observers& observers) {
   OutOfMemory out_of_memory;
-  Place unseen;
-  Place& place = observers.place ? *observers.place : unseen;
+  Place unseen_place;
+  Place& place = observers.place ? *observers.place : unseen_place;
+  StartRecord unseen_record;
+  StartRecord& record = observers.record ? *observers.record : unseen_record;
   const bool root = world->rank() == 0;
+  record.set_world(world->rank(), world->size());
   try {
-    return run(config, std::move(world), stop_signal, hooks, observers, place, out_of_memory);
+    return told(record, out_of_memory, [&] {
+      return run(config, std::move(world), stop_signal, hooks, observers, place, record,
+                 out_of_memory);
+    });
   } catch (const StopRequested&) {  // on all ranks alike
     stop_signal.ignore_from_now(root);
     if (root)
       fmt::print("stopped on request before training began; start the same command to go on\n");
+    record.stopped("request");
     return TrainOutcome::kStoppedAfterSave;
-  } catch (const c10::OutOfMemoryError& error) {
-    out_of_memory.explain(error);
-  } catch (const Error& error) {
-    const std::string text = add_file_timeout_key(error.what());
-    if (text == error.what()) throw;
-    throw Error(text);
   }
 }
 

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "base/error_kinds.h"
 #include "base/files/files.h"
 #include "support/error_of.h"
 #include "support/temporary_folder.h"
@@ -21,6 +22,7 @@ using std::chrono::milliseconds;
 // Quick, but for a wait that only a mistake leads to.
 constexpr OwnerFile::Times kQuick{.beat = milliseconds(20),
                                   .silent = milliseconds(300),
+                                  .turn = milliseconds(300),
                                   .look = milliseconds(20),
                                   .settle = milliseconds(200)};
 constexpr OwnerFile::Times kNever{.beat = milliseconds(20), .silent = std::chrono::hours(1)};
@@ -28,8 +30,15 @@ constexpr OwnerFile::Times kNever{.beat = milliseconds(20), .silent = std::chron
 class Owners : public testing::Test {
  protected:
   void TearDown() override {
-    unsetenv("SLURM_JOB_ID");
-    unsetenv("SLURM_RESTART_COUNT");
+    for (const char* name : {"SLURM_JOB_ID", "SLURM_RESTART_COUNT", "SLURM_CLUSTER_NAME",
+                             "SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID"})
+      unsetenv(name);
+  }
+
+  // This process as one of a turn of a Slurm job.
+  static void be(const char* job, const char* restarts) {
+    setenv("SLURM_JOB_ID", job, 1);
+    setenv("SLURM_RESTART_COUNT", restarts, 1);
   }
 
   void leave(const ProcessIdentity& owner) { write_file_atomic(file_, owner.to_text() + "\n"); }
@@ -45,6 +54,16 @@ class Owners : public testing::Test {
     if (error != "no error") return error;
     EXPECT_FALSE(fs::exists(file_)) << "it is removed at the end";
     return "in";
+  }
+
+  // The message of any Error that `body` throws.
+  static std::string told(const std::function<void()>& body) {
+    try {
+      body();
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "no error";
   }
 
   static bool contains(const std::string& text, const std::string& part) {
@@ -118,21 +137,67 @@ TEST_F(Owners, AFileThatSaysNothingIsWatched) {
   }
 }
 
-// Slurm starts a job again when its last turn has ended, on whatever machine.
+// Slurm starts a job again when its last turn has ended, but for a node that it cannot reach: what
+// runs there is waited for and then put off, whether it shows signs of life or not.
 TEST_F(Owners, ARequeuedJobFollowsItself) {
+  be("4711", "1");
   ProcessIdentity before = ProcessIdentity::own();
   before.machine = "another boot";
-  before.job = "4711";
-  before.restarts = 1;
-  setenv("SLURM_JOB_ID", "4711", 1);
-  setenv("SLURM_RESTART_COUNT", "2", 1);
+  be("4711", "2");
+  OwnerFile::Times times = kQuick;
+  times.silent = std::chrono::hours(1);
   leave(before);
-  EXPECT_EQ(come(kNever), "in");
-  // Of the same turn it may be a second step of the job that runs beside this one.
-  setenv("SLURM_RESTART_COUNT", "1", 1);
-  leave(before);
-  EXPECT_EQ(come(kQuick), "in");
+  std::atomic<bool> stop{false};
+  std::thread alive([&] {
+    std::ofstream file(file_, std::ios::in | std::ios::out);
+    for (int beat = 0; !stop; ++beat) {
+      std::this_thread::sleep_for(milliseconds(20));
+      file.seekp(0);
+      file << before.to_text() << "\n" << beat << "\n" << std::flush;
+    }
+  });
+  const std::string told = come(times);
+  stop = true;
+  alive.join();
+  EXPECT_EQ(told, "in");
   EXPECT_EQ(waits_, 1);
+  // One that ends meanwhile is followed at once.
+  times.turn = std::chrono::hours(1);
+  leave(before);
+  std::thread ends([&] {
+    std::this_thread::sleep_for(milliseconds(50));
+    fs::remove(file_);
+  });
+  EXPECT_EQ(come(times), "in");
+  ends.join();
+  // Of the same turn it may be a second step of the job that runs beside this one.
+  be("4711", "1");
+  leave(before);
+  EXPECT_EQ(come(kQuick), "in") << "it is silent";
+  EXPECT_EQ(waits_, 1);
+}
+
+TEST_F(Owners, ATurnIsOfOneJobOfOneCluster) {
+  be("12", "0");
+  const ProcessIdentity first = ProcessIdentity::own();
+  EXPECT_FALSE(ProcessIdentity::own().is_later_turn_of(first));
+  be("12", "1");
+  const ProcessIdentity second = ProcessIdentity::own();
+  EXPECT_TRUE(second.is_later_turn_of(first));
+  EXPECT_FALSE(first.is_later_turn_of(second));
+  EXPECT_TRUE(contains(second.describe(), ", job 12, restart 1")) << second.describe();
+  EXPECT_TRUE(second.is_later_turn_of(ProcessIdentity::parse(first.to_text())));
+  be("13", "1");
+  EXPECT_FALSE(ProcessIdentity::own().is_later_turn_of(first)) << "another job";
+  be("12", "1");
+  setenv("SLURM_CLUSTER_NAME", "east", 1);
+  EXPECT_FALSE(ProcessIdentity::own().is_later_turn_of(first)) << "another cluster's job 12";
+  setenv("SLURM_ARRAY_JOB_ID", "10", 1);
+  setenv("SLURM_ARRAY_TASK_ID", "3", 1);
+  EXPECT_EQ(ProcessIdentity::own().job, "10_3");
+  unsetenv("SLURM_JOB_ID");
+  unsetenv("SLURM_ARRAY_JOB_ID");
+  EXPECT_FALSE(ProcessIdentity::own().is_later_turn_of(first)) << "no job at all";
 }
 
 TEST_F(Owners, OfSeveralNewcomersOneGetsIn) {
@@ -187,6 +252,80 @@ TEST_F(Owners, ALockNamesWhoHoldsIt) {
   EXPECT_TRUE(contains(refused, folder_.path().string() + " is in use by another run (host "))
       << refused;
   EXPECT_TRUE(contains(refused, "process " + std::to_string(getpid()))) << refused;
+}
+
+// The old process's lock may live for ever: on a node that was cut off, or on the file server.
+TEST_F(Owners, ALaterTurnTakesALockOver) {
+  be("12", "0");
+  const FolderLock old(folder_.path());
+  be("12", "1");
+  std::vector<std::string> said;
+  const auto say = [&](const std::string& line) { said.push_back(line); };
+  {
+    const FolderLock newer(folder_.path(), say, kQuick);
+    ASSERT_EQ(said.size(), 2u);
+    EXPECT_TRUE(contains(said[0], "held by an earlier turn of this job (host ")) << said[0];
+    EXPECT_TRUE(contains(said[1], "takes over")) << said[1];
+    EXPECT_TRUE(newer.took_over());
+    newer.check();
+    EXPECT_TRUE(old.replaced());
+    const std::string lost = told([&] { old.check(); });
+    EXPECT_TRUE(contains(lost, "has taken") && contains(lost, "job 12, restart 1")) << lost;
+    EXPECT_THROW(old.check(), ReplacedError);
+    // Whoever comes now meets the newer one's lock, not the old one's.
+    be("13", "0");
+    const std::string refused = error_of([&] { const FolderLock third(folder_.path()); });
+    EXPECT_TRUE(contains(refused, "job 12, restart 1")) << refused;
+    // A turn later still puts both off.
+    be("12", "2");
+    const FolderLock newest(folder_.path(), {}, kQuick);
+    EXPECT_THROW(newer.check(), ReplacedError);
+    EXPECT_THROW(old.check(), ReplacedError);
+    newest.check();
+  }
+  // The old one's lock is no hindrance, and its end removes nothing of others.
+  be("13", "0");
+  const FolderLock other(folder_.path());
+  EXPECT_FALSE(other.took_over());
+  other.check();
+  EXPECT_TRUE(old.replaced());
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder_.path()), fs::directory_iterator()), 1);
+}
+
+TEST_F(Owners, ALockOfAnEarlierTurnThatEndsIsTakenWithoutReplacing) {
+  be("12", "0");
+  auto old = std::make_unique<FolderLock>(folder_.path());
+  be("12", "1");
+  OwnerFile::Times times = kQuick;
+  times.turn = std::chrono::hours(1);
+  const FolderLock newer(
+      folder_.path(), [&](const std::string&) { old.reset(); }, times);
+  EXPECT_FALSE(newer.took_over());
+  newer.check();
+}
+
+TEST_F(Owners, TheWaitForAnEarlierTurnCanBeGivenUp) {
+  be("12", "0");
+  const FolderLock old(folder_.path());
+  be("12", "1");
+  OwnerFile::Times times = kQuick;
+  times.turn = std::chrono::hours(1);
+  const auto give_up = [] { fail("test", "given up"); };
+  EXPECT_TRUE(contains(told([&] { const FolderLock newer(folder_.path(), {}, times, give_up); }),
+                       "given up"));
+  old.check();
+}
+
+// Another user's file cannot be written, and so has no name of ours in it.
+TEST_F(Owners, ALockWithoutANameKnowsItsFile) {
+  be("12", "0");
+  const FolderLock lock(folder_.path());
+  fs::resize_file(folder_ / ".lock", 0);
+  lock.check();
+  fs::rename(folder_ / ".lock", folder_ / "away");
+  lock.check();  // removed by hand: nobody else has it
+  std::ofstream(folder_ / ".lock") << "";
+  EXPECT_THROW(lock.check(), ReplacedError);
 }
 
 // Another machine may have no locks on this file system: it has left its file.

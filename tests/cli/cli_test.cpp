@@ -239,7 +239,35 @@ TEST(Cli, ARankThatFailsAloneIsNamed) {
   const Result result = run(dir, "config check good.yaml", mpirun(2) + " sh alone.sh");
   EXPECT_EQ(result.exit_code, 2);
   EXPECT_EQ(count(result.err, "error: "), 1) << result.err;
-  EXPECT_HAS(result.err, "error: rank 1: [config] good.yaml: cannot be opened");
+  EXPECT_HAS(result.err, "error: rank 1 (");
+  EXPECT_HAS(result.err, "): [config] good.yaml: cannot be opened");
+}
+
+// Not every launcher ends the other ranks by a signal when one fails (srun does not).
+TEST(Cli, WhatIsWrongBeforeMpiIsToldOnceWithoutALaunchersSignal) {
+  const TempDir dir;
+  dir.write("good.yaml", kMinimal);
+  dir.write("deaf.sh", "#!/bin/sh\ntrap '' TERM\nexec \"$@\"\n");
+  dir.write("alone.sh",
+            "#!/bin/sh\ntrap '' TERM\nif [ \"$OMPI_COMM_WORLD_RANK\" = 1 ]; then cd /; fi\n"
+            "exec \"$@\"\n");
+  const struct {
+    const char* script;
+    const char* arguments;
+    const char* part;
+  } cases[] = {
+      {"deaf.sh", "train good.yaml --set optimizer.lerning_rate=1", "error: [config] "},
+      {"deaf.sh", "train good.yaml --sett a.b=1", "error: "},
+      {"alone.sh", "train good.yaml", "error: rank 1 ("},
+  };
+  for (const auto& c : cases) {
+    SCOPED_TRACE(c.arguments);
+    const Result result = run(dir, c.arguments, mpirun(2) + " sh " + c.script);
+    EXPECT_EQ(result.exit_code, 2) << result.err;
+    EXPECT_EQ(count(result.err, "error: "), 1) << result.err;
+    EXPECT_HAS(result.err, c.part);
+    EXPECT_FALSE(std::filesystem::exists(dir.path() / "runs")) << "nothing is made before that";
+  }
 }
 
 TEST(Cli, WhatTheEnvironmentAsksForIsChecked) {

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "base/error_kinds.h"
 #include "base/system_error.h"
 
 namespace tessera {
@@ -44,31 +45,56 @@ std::optional<Look> look_at(const std::filesystem::path& file) {
   return seen;
 }
 
-// Returns when it is certain enough that the owner of `file` has ended, with what the file says;
-// nullopt if the file has gone meanwhile. UserError if the owner lives.
-std::optional<Look> wait_for_end(const std::filesystem::path& file, const std::string& refusal,
-                                 const Say& say, const OwnerFile::Times& times) {
+int64_t seconds(std::chrono::milliseconds time) {
+  return std::chrono::duration_cast<std::chrono::seconds>(time).count();
+}
+
+// An owner changes its file again and again, but not its token. A file that says nothing has none.
+bool same_owner(const Look& one, const Look& other) {
+  const auto owner = ProcessIdentity::parse(one.text);
+  return owner.token.empty() ? one.text == other.text
+                             : owner.token == ProcessIdentity::parse(other.text).token;
+}
+
+// What a file says whose owner may be put off.
+struct Judged {
+  Look look;
+  bool ended;  // the owner, for certain
+};
+
+// Returns when the owner of `file` may be put off: it is certain enough that it has ended, or it is
+// an earlier turn of this job and was waited for. nullopt if the file has gone meanwhile. UserError
+// if the owner lives.
+std::optional<Judged> wait_for_end(const std::filesystem::path& file, const std::string& refusal,
+                                   const Say& say, const OwnerFile::Times& times,
+                                   const std::function<void()>& give_up) {
   const std::optional<Look> first = look_at(file);
   if (!first) return std::nullopt;
   const ProcessIdentity owner = ProcessIdentity::parse(first->text);
   const auto refuse = [&](const ProcessIdentity& who) {
     fail_user("files", "{} ({}); wait for it, or choose another folder", refusal, who.describe());
   };
-  if (owner.life() == ProcessIdentity::Life::kRuns) refuse(owner);
-  if (owner.life() == ProcessIdentity::Life::kEnded) return first;
+  const bool earlier_turn = ProcessIdentity::own().is_later_turn_of(owner);
+  if (owner.life() == ProcessIdentity::Life::kEnded) return Judged{*first, true};
+  if (owner.life() == ProcessIdentity::Life::kRuns && !earlier_turn) refuse(owner);
+  const std::chrono::milliseconds limit = earlier_turn ? times.turn : times.silent;
   if (say)
-    say(
-        fmt::format("{} says: {}; whether that still runs cannot be seen from here: waiting {} s "
-                    "for a sign of life",
-                    file.string(), owner.describe(),
-                    std::chrono::duration_cast<std::chrono::seconds>(times.silent).count()));
-  for (auto waited = std::chrono::milliseconds(0); waited < times.silent; waited += times.look) {
+    say(earlier_turn
+            ? fmt::format("{} says: {}; an earlier turn of this job: waiting up to {} s for its "
+                          "end",
+                          file.string(), owner.describe(), seconds(limit))
+            : fmt::format("{} says: {}; whether that still runs cannot be seen from here: waiting "
+                          "{} s for a sign of life",
+                          file.string(), owner.describe(), seconds(limit)));
+  for (auto waited = std::chrono::milliseconds(0); waited < limit; waited += times.look) {
     std::this_thread::sleep_for(times.look);
+    if (give_up) give_up();
     const std::optional<Look> now = look_at(file);
     if (!now) return std::nullopt;
-    if (!(*now == *first)) refuse(ProcessIdentity::parse(now->text));
+    if (earlier_turn ? !same_owner(*first, *now) : !(*now == *first))
+      refuse(ProcessIdentity::parse(now->text));
   }
-  return first;
+  return Judged{*first, false};
 }
 
 // Removes `file` if it still is the one that `judged` was read from; true if this call has done so.
@@ -80,7 +106,7 @@ bool remove_judged(const std::filesystem::path& file, const Look& judged,
     fail("files", "cannot rename {}: {}", file.string(), reason_of(errno));
   }
   const std::optional<Look> moved = look_at(aside);
-  if (moved && moved->text == judged.text) {
+  if (moved && same_owner(judged, *moved)) {
     ::unlink(aside.c_str());
     return true;
   }
@@ -93,9 +119,9 @@ bool remove_judged(const std::filesystem::path& file, const Look& judged,
 }  // namespace
 
 OwnerFile::OwnerFile(std::filesystem::path file, const std::string& refusal, const Say& say,
-                     Times times)
+                     Times times, const std::function<void()>& give_up)
     : file_(std::move(file)), times_(times) {
-  for (bool took_over = false;;) {
+  for (bool settle = false;;) {
     const int fd = ::open(file_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (fd >= 0) {
       const std::string text = self_.to_text() + "\n";
@@ -107,7 +133,7 @@ OwnerFile::OwnerFile(std::filesystem::path file, const std::string& refusal, con
         fail("files", "cannot write {}: {}", file_.string(),
              reason_of(written < 0 ? error : ENOSPC));
       }
-      if (!took_over) break;
+      if (!settle) break;
       std::this_thread::sleep_for(times_.settle);
       const auto seen = look_at(file_);
       const auto owner = ProcessIdentity::parse(seen ? seen->text : "");
@@ -116,9 +142,11 @@ OwnerFile::OwnerFile(std::filesystem::path file, const std::string& refusal, con
                 owner.describe());
     }
     if (errno != EEXIST) fail("files", "cannot create {}: {}", file_.string(), reason_of(errno));
-    if (const auto judged = wait_for_end(file_, refusal, say, times_))
-      remove_judged(file_, *judged, self_.token);
-    took_over = true;
+    if (const auto judged = wait_for_end(file_, refusal, say, times_, give_up)) {
+      remove_judged(file_, judged->look, self_.token);
+      took_over_ = took_over_ || !judged->ended;
+    }
+    settle = true;
   }
   thread_ = std::thread([this] { show_life(); });
 }
@@ -130,21 +158,36 @@ OwnerFile::~OwnerFile() {
   }
   stopped_.notify_all();
   thread_.join();
-  if (!lost_) ::unlink(file_.c_str());
+  if (!replaced()) ::unlink(file_.c_str());
 }
 
-void OwnerFile::expect_none(const std::filesystem::path& file, const std::string& refusal,
-                            const Say& say, Times times) {
-  if (const auto judged = wait_for_end(file, refusal, say, times))
-    remove_judged(file, *judged, ProcessIdentity::own().token);
+bool OwnerFile::expect_none(const std::filesystem::path& file, const std::string& refusal,
+                            const Say& say, Times times, const std::function<void()>& give_up) {
+  const auto judged = wait_for_end(file, refusal, say, times, give_up);
+  return judged && remove_judged(file, judged->look, ProcessIdentity::own().token) &&
+         !judged->ended;
 }
 
 void OwnerFile::check() const {
-  if (lost_)
-    fail("files",
-         "{} is another process's now: this one was stopped, or could not write there, for longer "
-         "than {} s; nothing more is written",
-         file_.string(), std::chrono::duration_cast<std::chrono::seconds>(times_.silent).count());
+  const std::optional<Look> seen = lost_ ? std::nullopt : look_at(file_);
+  const auto owner = ProcessIdentity::parse(seen ? seen->text : "");
+  // What cannot be parsed is being written.
+  if (seen && (owner.token.empty() || owner.token == self_.token)) return;
+  throw ReplacedError(
+      fmt::format("[files] {} is another process's now: this one was stopped, was cut off, or "
+                  "could not write there; it ends and writes nothing more",
+                  file_.string()));
+}
+
+bool OwnerFile::replaced() const {
+  try {
+    check();
+    return false;
+  } catch (const ReplacedError&) {
+    return true;
+  } catch (const Error&) {  // it cannot be told now
+    return false;
+  }
 }
 
 void OwnerFile::show_life() {

@@ -12,6 +12,7 @@
 #include <random>
 #include <sstream>
 
+#include "base/process/host_name.h"
 #include "base/text/utc_text.h"
 
 namespace tessera {
@@ -38,6 +39,13 @@ std::string machine_id() {
   return boot + " " + std::string(space, static_cast<size_t>(length));
 }
 
+// A task of an array has a number of its own too, but people know it by that of the array.
+std::string job_name() {
+  const std::string array = variable("SLURM_ARRAY_JOB_ID");
+  const std::string task = variable("SLURM_ARRAY_TASK_ID");
+  return array.empty() || task.empty() ? variable("SLURM_JOB_ID") : array + "_" + task;
+}
+
 // Field 22 of /proc/PID/stat: when it was started, in ticks since the boot; "ended" if it is there
 // for its exit code alone, empty if there is no such process. The second field, the name, may hold
 // anything, so counting starts after it.
@@ -59,14 +67,13 @@ std::string start_of(const std::string& process) {
 
 ProcessIdentity ProcessIdentity::own() {
   ProcessIdentity self;
-  char host[256] = "";
-  ::gethostname(host, sizeof host - 1);
-  self.host = host;
+  self.host = host_name();
   self.machine = machine_id();
   self.pid = ::getpid();
   self.started = start_of("self");
   self.since = utc_text(std::time(nullptr));
-  self.job = variable("SLURM_JOB_ID");
+  self.cluster = variable("SLURM_CLUSTER_NAME");
+  self.job = job_name();
   self.restarts = std::atoi(variable("SLURM_RESTART_COUNT").c_str());
   std::random_device random;
   self.token = fmt::format("{:08x}{:08x}", random(), random());
@@ -84,6 +91,7 @@ ProcessIdentity ProcessIdentity::parse(std::string_view text) {
     found.pid = json.value("pid", 0);
     found.started = json.value("started", "");
     found.since = json.value("since", "");
+    found.cluster = json.value("cluster", "");
     found.job = json.value("job", "");
     found.restarts = json.value("restarts", 0);
     found.token = json.value("token", "");
@@ -94,23 +102,26 @@ ProcessIdentity ProcessIdentity::parse(std::string_view text) {
 }
 
 std::string ProcessIdentity::to_text() const {
-  return nlohmann::json{{"host", host},         {"machine", machine}, {"pid", pid},
-                        {"started", started},   {"since", since},     {"job", job},
-                        {"restarts", restarts}, {"token", token}}
+  return nlohmann::json{{"host", host},       {"machine", machine},   {"pid", pid},
+                        {"started", started}, {"since", since},       {"cluster", cluster},
+                        {"job", job},         {"restarts", restarts}, {"token", token}}
       .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
 std::string ProcessIdentity::describe() const {
   if (token.empty()) return "it does not say who it is";
-  return fmt::format("host {}, process {}, since {}{}", host, pid, since,
-                     job.empty() ? "" : ", job " + job);
+  std::string text = fmt::format("host {}, process {}, since {}", host, pid, since);
+  if (!job.empty()) text += fmt::format(", job {}", job);
+  if (!job.empty() && restarts > 0) text += fmt::format(", restart {}", restarts);
+  return text;
+}
+
+bool ProcessIdentity::is_later_turn_of(const ProcessIdentity& other) const {
+  return !job.empty() && job == other.job && cluster == other.cluster && restarts > other.restarts;
 }
 
 ProcessIdentity::Life ProcessIdentity::life() const {
   if (token.empty()) return Life::kUnknown;
-  const std::string restart = variable("SLURM_RESTART_COUNT");
-  if (!job.empty() && job == variable("SLURM_JOB_ID") && restarts < std::atoi(restart.c_str()))
-    return Life::kEnded;
   if (machine.empty() || machine != machine_id()) return Life::kUnknown;
   const std::string now = start_of(std::to_string(pid));
   if (now.empty()) {

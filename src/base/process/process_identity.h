@@ -13,7 +13,8 @@ struct ProcessIdentity {
   int pid = 0;
   std::string started;  // by the kernel's clock: a later process with the same pid has another
   std::string since;    // the time, for people
-  std::string job;      // of Slurm; empty: none
+  std::string cluster;  // of Slurm; empty: not known
+  std::string job;      // of Slurm, "12", or "12_3" for a task of an array; empty: none
   int restarts = 0;     // how often the job was requeued
   std::string token;    // random: each call of own() makes another
 
@@ -22,11 +23,15 @@ struct ProcessIdentity {
   static ProcessIdentity parse(std::string_view text);
   std::string to_text() const;  // one line of JSON
 
-  // "host n01, process 4711, since 2026-11-30 22:15:03 UTC, job 12"
+  // "host n01, process 4711, since 2026-11-30 22:15:03 UTC, job 12, restart 1"
   std::string describe() const;
 
-  // Whether the process still runs. kEnded and kRuns are certain: the process ran on this kernel,
-  // or in an earlier turn of this Slurm job, which starts again only when its last turn has ended.
+  // Whether this process belongs to a later turn of the same Slurm job: the job was requeued in
+  // between. Slurm ends a turn before it starts the next, but for what it cannot reach: a node that
+  // was cut off and lives.
+  bool is_later_turn_of(const ProcessIdentity& other) const;
+
+  // Whether the process still runs. kEnded and kRuns are certain: the process ran on this kernel.
   // Of a process on another machine nothing is known: kUnknown.
   enum class Life { kRuns, kEnded, kUnknown };
   Life life() const;

@@ -4,6 +4,7 @@
 #include <sstream>
 
 #include "base/error.h"
+#include "base/error_kinds.h"
 #include "base/files/files.h"
 #include "base/files/try_folder.h"
 #include "checkpoint/format/rank_file.h"
@@ -85,6 +86,7 @@ void CheckpointManager::retire_old() {
 
 void CheckpointManager::retire_by_rules() {
   try {
+    place_.check_ours();
     SavedSteps saved{.just_saved = last_saved_, .just_loaded = last_found_};
     for (const int64_t step : list_run_folder(place_.dir).steps) {
       const std::filesystem::path path = place_.dir / step_dir_name(step);
@@ -112,7 +114,10 @@ void CheckpointManager::retire_by_rules() {
 void CheckpointManager::record_loss(int64_t step, double loss) {
   if (world_.rank() != 0) return;
   try {
+    place_.check_ours();
     record_validation_loss(place_.dir, step, loss);
+  } catch (const ReplacedError&) {
+    throw;
   } catch (const Error& failure) {
     place_.warn(failure.what());
   }
@@ -120,7 +125,9 @@ void CheckpointManager::record_loss(int64_t step, double loss) {
 
 void CheckpointManager::forget_losses_after(int64_t step) {
   agree(world_, [&] {
-    if (world_.rank() == 0) forget_validation_losses(place_.dir, step);
+    if (world_.rank() != 0) return std::string();
+    place_.check_ours();
+    forget_validation_losses(place_.dir, step);
     return std::string();
   });
 }
@@ -188,9 +195,10 @@ void CheckpointManager::set_damaged_aside(const std::filesystem::path& step_dir,
                                           const std::string& why) {
   last_damage_ = why;
   agree(world_, [&] {
-    if (world_.rank() == 0)
-      place_.warn(fmt::format("{} is broken: {}; moved to {}, trying the one before it",
-                              step_dir.string(), why, set_aside(step_dir).filename().string()));
+    if (world_.rank() != 0) return std::string();
+    place_.check_ours();
+    place_.warn(fmt::format("{} is broken: {}; moved to {}, trying the one before it",
+                            step_dir.string(), why, set_aside(step_dir).filename().string()));
     return std::string();
   });
 }

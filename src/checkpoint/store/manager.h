@@ -71,8 +71,13 @@ class CheckpointManager {
   // Collective.
   void use_staging_dir(const std::filesystem::path& folder);
 
-  // Called on rank 0 before every save: throws if the folder has become another run's.
-  void set_check(std::function<void()> check_ours) { place_.check_ours = std::move(check_ours); }
+  // `check_ours` is called on rank 0 before whatever it writes or removes here, and before the
+  // commit: throws if the folder has become another start's (ReplacedError, which passes through,
+  // but for retire_old()). `names`: of this start's unfinished folders.
+  void set_owner(std::function<void()> check_ours, UnfinishedNames names) {
+    place_.check_ours = std::move(check_ours);
+    place_.names = names;
+  }
   // `check` is called now and then while verify() reads data; what it throws (such as
   // StopRequested) ends it on all ranks.
   void set_stop_check(std::function<void()> check) { stop_check_ = std::move(check); }

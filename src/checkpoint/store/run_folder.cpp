@@ -25,12 +25,35 @@ std::optional<std::pair<int64_t, std::string>> parse_name(std::string_view name)
   return std::pair(step, std::string(name.substr(digits)));
 }
 
-// ".partial", or ".partial.2" where something stood in the way of the plain name.
+constexpr const char* kPartial = ".partial";
+constexpr std::string_view kOfStart = ".start-";
+
+// Takes ".start-4" from the front of what follows ".partial"; 0 where nothing of the kind is there.
+int64_t take_start(std::string_view& suffix) {
+  if (!suffix.starts_with(kOfStart)) return 0;
+  int64_t start = 0;
+  const char* const begin = suffix.data() + kOfStart.size();
+  const auto [end, error] = std::from_chars(begin, suffix.data() + suffix.size(), start);
+  if (error != std::errc() || start <= 0) return 0;
+  suffix.remove_prefix(static_cast<size_t>(end - suffix.data()));
+  return start;
+}
+
+// ".partial" or ".partial.start-4", and a number behind it, ".partial.2", where something stood in
+// the way of the plain name.
 bool is_suffix(std::string_view suffix, std::string_view kind) {
   if (!suffix.starts_with(kind)) return false;
   suffix.remove_prefix(kind.size());
+  take_start(suffix);
   return suffix.empty() || (suffix.size() > 1 && suffix[0] == '.' &&
                             suffix.find_first_not_of("0123456789", 1) == std::string_view::npos);
+}
+
+// The start whose number a suffix carries; 0: none.
+int64_t start_of(std::string_view suffix) {
+  if (!suffix.starts_with(kPartial)) return 0;
+  suffix.remove_prefix(std::string_view(kPartial).size());
+  return take_start(suffix);
 }
 
 }  // namespace
@@ -44,7 +67,7 @@ RunFolder list_run_folder(const std::filesystem::path& dir) {
     if (!name || !std::filesystem::is_directory(path, gone)) continue;
     const auto& [step, suffix] = *name;
     if (suffix.empty() && path.filename() == step_dir_name(step)) found.steps.push_back(step);
-    if (is_suffix(suffix, ".partial") || is_suffix(suffix, ".deleting"))
+    if (is_suffix(suffix, kPartial) || is_suffix(suffix, ".deleting"))
       found.left_over.push_back(path);
     if (suffix.starts_with(".broken")) found.broken.push_back(path);
   }
@@ -111,16 +134,30 @@ void check_step_folder(const std::filesystem::path& path, std::string_view key) 
               given, folder_of(path).string());
 }
 
-std::vector<std::string> remove_left_overs(const std::filesystem::path& dir) {
+std::string UnfinishedNames::suffix() const {
+  return numbered ? fmt::format("{}{}{}", kPartial, kOfStart, start) : kPartial;
+}
+
+std::vector<std::string> remove_left_overs(const std::filesystem::path& dir,
+                                           const UnfinishedNames& names) {
   std::vector<std::string> failures;
-  for (const auto& left_over : list_run_folder(dir).left_over)
+  for (std::filesystem::path left_over : list_run_folder(dir).left_over) {
+    const auto [step, suffix] = *parse_name(left_over.filename().string());
+    if (start_of(suffix) > names.start) continue;
+    if (names.numbered && suffix.starts_with(kPartial)) {
+      const std::filesystem::path doomed = free_name(dir / step_dir_name(step), ".deleting");
+      std::error_code error;  // then it is removed under the name that it has
+      std::filesystem::rename(left_over, doomed, error);
+      if (!error) left_over = doomed;
+    }
     if (const std::string why = remove_tree(left_over); !why.empty())
       failures.push_back(fmt::format("{} stays: {}", left_over.string(), why));
+  }
   for (const std::string& why : remove_temporaries(dir / "latest")) failures.push_back(why);
   return failures;
 }
 
-std::filesystem::path free_name(const std::filesystem::path& step_dir, const char* suffix) {
+std::filesystem::path free_name(const std::filesystem::path& step_dir, const std::string& suffix) {
   std::filesystem::path name = step_dir.string() + suffix;
   std::error_code ignored;  // a name that cannot be looked at is left alone
   for (int i = 2; std::filesystem::symlink_status(name, ignored).type() !=

@@ -15,7 +15,9 @@ namespace tessera {
 //   step-00000100.partial    a save that is running or was killed
 //   step-00000100.deleting   a retired checkpoint whose removal is running or was killed
 //   step-00000100.broken     set aside by find_latest(); kept for the user to look at
-// A number is added where the plain name is taken: step-00000100.partial.2.
+// A number is added where the plain name is taken: step-00000100.partial.2. Where a start has taken
+// the run over from one that may still live, later starts have names of their own
+// (UnfinishedNames): step-00000100.partial.start-4.
 struct RunFolder {
   std::vector<int64_t> steps;                    // of step-N, rising (as numbers, not as text)
   std::vector<std::filesystem::path> left_over;  // .partial and .deleting
@@ -43,12 +45,25 @@ bool is_hugging_face_folder(const std::filesystem::path& path);
 // passes: opening it says what is wrong.
 void check_step_folder(const std::filesystem::path& path, std::string_view key = {});
 
+// Whose unfinished folders there may be. A start that was replaced may go on for a moment, and its
+// save with it; it must not take another start's folder for its own.
+struct UnfinishedNames {
+  int64_t start = 0;      // this start's number; 0: none
+  bool numbered = false;  // a start of the run was replaced: this one's folders carry its number
+
+  // ".partial", or ".partial.start-4".
+  std::string suffix() const;
+};
+
 // Removes what killed or failed saves and removals left, as far as that can be done. What stays
-// comes back as one line each: it costs space, and nothing else waits for it.
-std::vector<std::string> remove_left_overs(const std::filesystem::path& dir);
+// comes back as one line each: it costs space, and nothing else waits for it. Folders that carry
+// the number of a later start are left alone. Where names are numbered, a folder is renamed before
+// it is removed: from then on the process that fills it cannot commit it any more.
+std::vector<std::string> remove_left_overs(const std::filesystem::path& dir,
+                                           const UnfinishedNames& names = {});
 
 // STEP_DIR with a suffix such as ".partial", and a number where that name is taken.
-std::filesystem::path free_name(const std::filesystem::path& step_dir, const char* suffix);
+std::filesystem::path free_name(const std::filesystem::path& step_dir, const std::string& suffix);
 
 // Renames a step folder to step-N.broken (or .broken.2, ...) and returns the new path.
 std::filesystem::path set_aside(const std::filesystem::path& step_dir);

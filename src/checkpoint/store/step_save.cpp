@@ -6,7 +6,8 @@
 //   all ranks   | where there is a staging_dir: write the rank's file there
 //   rank 0      | removes what killed saves left, as far as it goes; makes step-N.partial/ (agree)
 //   all ranks   | write rank-RRRRR.safetensors into it (or copy it there), fsync    (agree)
-//   rank 0      | pieces.safetensors, the index of all files' pieces, fsync;
+//   rank 0      | looks whether the run folder is still this start's; pieces.safetensors, the index
+//   of all files' pieces, fsync;
 //               | what must not be missing where the step is there (before_commit);
 //               | manifest.json (its presence says that all files are whole), fsync of the folder,
 //               | rename to step-N: this is the commit; fsync of the parent
@@ -16,6 +17,13 @@
 // before the new one is durable; at each `agree` an error of one rank becomes an error of all, so
 // no rank waits for one that gave up. What comes after the commit, and all removal before it, can
 // fail only with a warning.
+//
+// A start that another one has replaced (base/files/folder_lock.h) may have been stopped between
+// its last look and the rename, and go on at any later time. It still commits nothing of anybody
+// else's, and nothing that is not whole: folders of starts after a replacement carry their start's
+// number, and the newer start renames the older's unfinished folders away before it looks for a
+// checkpoint to go on from. A rename that comes before that commits a whole step, from which the
+// newer start then goes on; one that comes later finds nothing to rename.
 
 #include <algorithm>
 
@@ -98,7 +106,7 @@ void StepSave::begin() {
     if (type_of(target_) != std::filesystem::file_type::not_found)
       place_.warn(fmt::format("{} is not a whole checkpoint; moved to {}", target_.string(),
                               set_aside(target_).string()));
-    const std::filesystem::path free = free_name(target_, ".partial");
+    const std::filesystem::path free = free_name(target_, place_.names.suffix());
     make_folders(free);
     place_.probe("partial made");
     return fmt::format("{} {}", bytes, free.string());
@@ -110,7 +118,8 @@ void StepSave::begin() {
 // Removes left-overs. A failure is only a warning: the save that follows does not depend on it.
 void StepSave::warn_of_left_overs() {
   try {
-    for (const std::string& failure : remove_left_overs(place_.dir)) place_.warn(failure);
+    for (const std::string& failure : remove_left_overs(place_.dir, place_.names))
+      place_.warn(failure);
   } catch (const std::exception& failure) {
     place_.warn(failure.what());
   }
@@ -171,6 +180,7 @@ WrittenFile StepSave::write_rank_file(const std::filesystem::path& path) {
 
 void StepSave::commit(const std::vector<std::string>& written) {
   place_.probe("all agreed");
+  place_.check_ours();
   Manifest& manifest = work_.manifest;
   write_piece_index(partial_, written, manifest);
   place_.probe("index written");
@@ -189,6 +199,7 @@ void StepSave::commit(const std::vector<std::string>& written) {
   place_.probe("manifest written");
   sync_folder(partial_);
   place_.probe("folder synced");
+  place_.check_ours();
   rename_path(partial_, target_);
   place_.probe("renamed");
   sync_folder(place_.dir);

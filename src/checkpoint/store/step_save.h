@@ -7,6 +7,7 @@
 
 #include "checkpoint/format/manifest.h"
 #include "checkpoint/store/rank_bytes.h"
+#include "checkpoint/store/run_folder.h"
 #include "parallel/comm/core/communicator.h"
 
 namespace tessera {
@@ -17,7 +18,8 @@ struct SavePlace {
   // A folder of the node's own disk that files are written to first; empty: none.
   std::filesystem::path staging_dir;
   std::function<void(const std::string&)> warn;  // takes one line
-  std::function<void()> check_ours = [] {};      // throws if the folder is another run's now
+  std::function<void()> check_ours = [] {};      // throws if the folder is another start's now
+  UnfinishedNames names;
   std::function<void(const char* point)> probe = [](const char*) {};  // for tests
 };
 

@@ -5,6 +5,9 @@
 #include <string_view>
 #include <utility>
 
+#include "base/error.h"
+#include "base/error_kinds.h"
+
 namespace tessera {
 
 // Runs `work` and returns its result. If it throws an E, throws an E with "(KEYS)" at the end of
@@ -16,7 +19,7 @@ decltype(auto) with_keys(std::string_view keys, Work&& work) {
   try {
     return std::forward<Work>(work)();
   } catch (const E& error) {
-    throw E(fmt::format("{} ({})", error.what(), keys));
+    throw_with_text<E>(error, fmt::format("{} ({})", error.what(), keys));
   }
 }
 

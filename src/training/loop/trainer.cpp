@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/error_kinds.h"
 #include "checkpoint/store/reader.h"
 #include "optim/grad_norm.h"
 #include "optim/lr_schedule.h"
@@ -28,6 +29,17 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 
 // Seconds that a save may wait for the one before without a word.
 constexpr double kNotableWait = 0.5;
+
+// A save that failed because another start has the folder now is no failure to live with.
+void rethrow_if_replaced(const std::exception_ptr& failure) {
+  if (!failure) return;
+  try {
+    std::rethrow_exception(failure);
+  } catch (const ReplacedError&) {
+    throw;
+  } catch (const std::exception&) {
+  }
+}
 
 std::string text_of(const std::exception_ptr& failure) {
   try {
@@ -67,6 +79,7 @@ TrainOutcome Trainer::run() {
     report_saves();
     if (!metrics) continue;  // rolled back, and that is recorded: a stop needs no save
     const int64_t step = progress_.step;
+    parts_.record.set_step(step);
     parts_.reporter.step(*metrics, tp_time_, times_.logs(step));
     if (unsaved_ && times_.logs(step)) parts_.reporter.warn(unsaved_text());
     const bool save_due = stop_ || times_.stops(step) || times_.saves(step);
@@ -79,7 +92,7 @@ TrainOutcome Trainer::run() {
   }
   parts_.place.enter(Phase::kClose);
   settle_saves();
-  if (unsaved_) fail("train", "{}", unsaved_text());
+  if (unsaved_) fail_on_all_ranks("train", "{}", unsaved_text());
   parts_.reporter.end();
   return outcome();
 }
@@ -247,14 +260,15 @@ Trainer::Verdict Trainer::not_finite(const StepSums& sums, const GlobalBatch& ba
       "{}; samples [{}]",
       step, sums.loss, sums.grad_norm, parameter.value_or("none"), fmt::join(batch.samples, ", "));
   if (training.on_nonfinite == OnNonfinite::kStop)
-    fail("train",
-         "{}. Earlier checkpoints are as they were; go on from one with a lower optimizer.lr, or "
-         "with training.on_nonfinite: skip or rollback",
-         what);
+    fail_on_all_ranks(
+        "train",
+        "{}. Earlier checkpoints are as they were; go on from one with a lower optimizer.lr, or "
+        "with training.on_nonfinite: skip or rollback",
+        what);
   progress_.last_failed_step = std::max(progress_.last_failed_step, step);
   if (++progress_.failures_in_a_row > training.max_skips)
-    fail("train", "{}. That is number {} in a row, and training.max_skips is {}", what,
-         progress_.failures_in_a_row, training.max_skips);
+    fail_on_all_ranks("train", "{}. That is number {} in a row, and training.max_skips is {}", what,
+                      progress_.failures_in_a_row, training.max_skips);
   if (training.on_nonfinite == OnNonfinite::kRollback) {
     roll_back(batch, what, parameter.value_or(""));
     return Verdict::kRolledBack;
@@ -268,10 +282,11 @@ std::shared_ptr<const StoredCheckpoint> Trainer::load_newest(const std::string& 
   while (true) {
     auto checkpoint = parts_.checkpoints.find_latest();
     if (!checkpoint)
-      fail("train",
-           "{}. training.on_nonfinite is rollback, but this run has no checkpoint yet to go back "
-           "to; set checkpoint.every so that there is one, or on_nonfinite: skip",
-           what);
+      fail_on_all_ranks(
+          "train",
+          "{}. training.on_nonfinite is rollback, but this run has no checkpoint yet to go back "
+          "to; set checkpoint.every so that there is one, or on_nonfinite: skip",
+          what);
     parts_.place.enter(Phase::kLoad);
     CheckpointReader reader(checkpoint);
     reader.blocks().set_each_part([this] { parts_.place.advance(); });
@@ -304,6 +319,7 @@ void Trainer::roll_back(const GlobalBatch& batch, const std::string& what,
       {progress_.step + 1, back.step, batch.counters.begin, batch.counters.end, parameter});
   progress_ = std::move(back);
   saved_step_ = progress_.step;
+  parts_.record.set_step(progress_.step);
   if (progress_.loss_scale) scaler_.restore(*progress_.loss_scale);
   meet_after_file_work(world_);
 }
@@ -365,16 +381,18 @@ void Trainer::settle_saves() {
   parts_.saver.wait();
   report_saves();
   if (unsaved_ && parts_.config.checkpoint.on_error == OnSaveError::kStop)
-    fail("train", "{}. With checkpoint.on_error: warn a run goes on until a save succeeds",
-         unsaved_text());
+    fail_on_all_ranks("train",
+                      "{}. With checkpoint.on_error: warn a run goes on until a save succeeds",
+                      unsaved_text());
 }
 
 void Trainer::report_saves() {
   while (const auto outcome = parts_.saver.take_outcome()) {
+    rethrow_if_replaced(outcome->failure);
     SaveMetrics save{outcome->step, 1e3 * stall_, 1e3 * outcome->seconds, {}};
     if (outcome->failure) save.failure = text_of(outcome->failure);
     parts_.reporter.save(save, outcome->folder);
-    if (!outcome->failure) saved_step_ = outcome->step;
+    if (!outcome->failure) parts_.record.set_saved(saved_step_ = outcome->step);
     unsaved_ = outcome->failure ? std::optional(std::move(save)) : std::nullopt;
   }
 }

@@ -20,6 +20,7 @@
 #include "training/loop/stop_signal.h"
 #include "training/loop/timetable.h"
 #include "training/output/reporter.h"
+#include "training/output/start_record.h"
 
 namespace tessera {
 
@@ -37,7 +38,8 @@ struct TrainerParts {
   const StopSignal& stop_signal;
   FaultInjection& faults;
   const TrainHooks& hooks;
-  Place& place;  // told where this rank is
+  Place& place;         // told where this rank is
+  StartRecord& record;  // told of each step and checkpoint
 };
 
 // The training loop and nothing else:

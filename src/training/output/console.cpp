@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <string_view>
+#include <utility>
 
 #include "base/error.h"
 #include "base/system_error.h"
@@ -15,7 +16,8 @@
 
 namespace tessera {
 
-Console::Console(const std::filesystem::path& log_file) {
+Console::Console(const std::filesystem::path& log_file, std::function<bool()> ours)
+    : ours_(std::move(ours)) {
   if (log_file.empty()) return;
   log_.reset(std::fopen(log_file.c_str(), "a"));
   if (!log_) fail("train", "cannot open {} for writing: {}", log_file.string(), reason_of(errno));
@@ -38,11 +40,19 @@ void Console::line(const std::string& text) {
 void Console::write(const std::string& text) {
   if (!log_) return;
   clear_bar();
-  // A terminal that has gone away or a full log must not end a run, so failures are passed over.
-  for (std::FILE* file : {stdout, log_.get()}) {
-    std::fputs((text + '\n').c_str(), file);
-    std::fflush(file);
-  }
+  write_to(stdout, text);
+  if (!ours_ || ours_()) write_to(log_.get(), text);
+}
+
+// A terminal that has gone away or a full log must not end a run, so failures are passed over.
+void Console::write_to(std::FILE* file, const std::string& text) {
+  std::fputs((text + '\n').c_str(), file);
+  std::fflush(file);
+}
+
+void Console::log(const std::string& text) {
+  const std::lock_guard lock(mutex_);
+  if (log_ && (!ours_ || ours_())) write_to(log_.get(), text);
 }
 
 void Console::header() {

@@ -69,14 +69,19 @@ OldLines lines_up_to(const std::filesystem::path& path, int64_t last_step) {
 }  // namespace
 
 MetricsFile::MetricsFile(const std::filesystem::path& path, int64_t resumed_step, bool keep_lines,
-                         std::function<void(const std::string&)> warn)
-    : path_(path), keep_lines_(keep_lines), warn_(std::move(warn)) {
+                         std::function<void(const std::string&)> warn,
+                         std::function<void()> check_ours)
+    : path_(path),
+      keep_lines_(keep_lines),
+      warn_(std::move(warn)),
+      check_ours_(std::move(check_ours)) {
   cut_back(resumed_step);
 }
 
 // What is cut may be among the lines that are still to be written: these must be in the file first.
 void MetricsFile::cut_back(int64_t last_step) {
   const std::lock_guard lock(mutex_);
+  check_ours_();
   if (file_.is_open()) flush();
   file_ = File();
   if (type_of(path_) != std::filesystem::file_type::not_found) {
@@ -150,6 +155,7 @@ void MetricsFile::write(const LoadMetrics& m) {
 void MetricsFile::sync() {
   {
     const std::lock_guard lock(mutex_);
+    check_ours_();
     flush();
   }
   file_.sync();  // without the lock: lines may come meanwhile, however slow the disk is
@@ -157,6 +163,7 @@ void MetricsFile::sync() {
 
 void MetricsFile::write_line(const ordered_json& json) {
   const std::lock_guard lock(mutex_);
+  check_ours_();
   const bool first = pending_.empty();
   pending_ += json.dump() + '\n';
   try {

@@ -75,8 +75,13 @@ class MetricsFile {
   // `warn` is called about it.
   // `keep_lines`: lines that cannot be written (a full disk) are kept in memory and written with a
   // later one, and `warn` is called once; false: that is an Error.
-  MetricsFile(const std::filesystem::path& path, int64_t resumed_step, bool keep_lines,
-              std::function<void(const std::string&)> warn);
+  // `check_ours` is called before anything is written, and throws if the file is another start's
+  // now (ReplacedError). A line that slips through behind its last call, because the process was
+  // stopped in between, does not reach the other start's file either: that start has put a new file
+  // in the place of this one's (the constructor does), or drops the line when it does so.
+  MetricsFile(
+      const std::filesystem::path& path, int64_t resumed_step, bool keep_lines,
+      std::function<void(const std::string&)> warn, std::function<void()> check_ours = [] {});
 
   void write(const StepMetrics& metrics);
   void write(const EvalMetrics& metrics);
@@ -98,6 +103,7 @@ class MetricsFile {
   std::filesystem::path path_;
   bool keep_lines_;
   std::function<void(const std::string&)> warn_;
+  std::function<void()> check_ours_;
   File file_;
   std::mutex mutex_;     // guards what is below
   std::string pending_;  // not in the file yet

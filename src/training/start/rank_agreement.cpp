@@ -13,6 +13,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "base/error_kinds.h"
 #include "base/files/files.h"
 #include "base/files/late_file.h"
 #include "base/process/host_name.h"
@@ -100,9 +101,11 @@ void check_same_on_all_ranks(const std::vector<Sight>& sights, Communicator& wor
   if (same_on_all_ranks(world, contents.dump())) return;
   const json own = {{"host", host_name()}, {"sights", std::move(rows)}};
   const json rank_0 = json::parse(text_of_rank_0(world, own.dump()));
-  for (const std::string& message :
-       gather_messages(world, difference(sights, rank_0, world.rank())))
-    if (!message.empty()) throw UserError(message);
+  const std::vector<std::string> messages =
+      gather_messages(world, difference(sights, rank_0, world.rank()));
+  for (size_t rank = 0; rank < messages.size(); ++rank)
+    if (!messages[rank].empty())
+      throw_on_all_ranks<UserError>(messages[rank], static_cast<int>(rank));
   fail("train", "ranks have read different things, and none can say which");
 }
 

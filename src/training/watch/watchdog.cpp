@@ -9,6 +9,8 @@
 #include <cstdint>
 #include <ctime>
 #include <exception>
+#include <future>
+#include <memory>
 #include <utility>
 
 #include "base/error.h"
@@ -44,6 +46,23 @@ constexpr milliseconds kJoinLimit{1000};
 // Rank 0 is gone: a rank of another host speaks if the lowest rank that is left (it may have been
 // on rank 0's machine) has not ended the job by then.
 constexpr double kSecondSpeaker = 1.5;
+
+// What a verdict leaves in files must not keep the job from ending.
+constexpr milliseconds kFileLimit{2000};
+
+// Runs `work` in a thread of its own, and returns when it is done or has taken as long as `limit`.
+void run_for_at_most(milliseconds limit, std::function<void()> work) {
+  const auto done = std::make_shared<std::promise<void>>();
+  const auto finished = done->get_future();
+  std::thread([done, work = std::move(work)] {
+    try {
+      work();
+    } catch (const std::exception&) {  // the verdict itself has been told
+    }
+    done->set_value();
+  }).detach();
+  finished.wait_for(limit);
+}
 
 std::string time_for_name() {
   const std::time_t now = std::time(nullptr);
@@ -297,16 +316,14 @@ void Watchdog::pronounce(Verdict verdict, const std::vector<RankState>& states) 
       options_.log_folder / fmt::format("hang-{}.txt", time_for_name());
   const bool dumps = verdict.reason != Verdict::Reason::kError;
   if (dumps) verdict.text += fmt::format("\nwhat each rank did: {}", file.string());
-  // It is told before the file is written, which may hang as the run does. The other ranks are told
-  // last: from then on the job ends.
   options_.tell(verdict);
-  if (dumps) {
-    try {
-      write_file_atomic(file, found + "\n\n" + dump_text(states));
-    } catch (const std::exception&) {
-      // The verdict itself has been told.
-    }
-  }
+  // What this needs is copied: a file system that hangs is left behind with it.
+  std::string dump = dumps ? found + "\n\n" + dump_text(states) + "\n" : "";
+  run_for_at_most(kFileLimit, [record = options_.record, verdict, file, dump = std::move(dump)] {
+    record(verdict);
+    if (!dump.empty()) write_file_atomic(file, dump);
+  });
+  // The other ranks are told last: from then on the job ends.
   if (hub_) hub_->tell(found, verdict.exit_code);
   finish(found, verdict.exit_code, kGrace);
 }

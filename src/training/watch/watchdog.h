@@ -32,6 +32,9 @@ struct WatchdogOptions {
 
   // Tells the verdict to the user, on one rank, before anything ends.
   std::function<void(const Verdict&)> tell;
+  // Writes it to files, on the same rank and from a thread of its own: the file system may hang as
+  // the run does.
+  std::function<void(const Verdict&)> record = [](const Verdict&) {};
   // Ends the process at once, from any thread. It must not return.
   std::function<void(int exit_code)> end_process;
   // Whether this process was asked to stop, such as by a launcher that ends the job.

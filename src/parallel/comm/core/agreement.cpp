@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "base/error_kinds.h"
 #include "base/process/stop_requested.h"
 #include "base/xxh3.h"
 #include "parallel/comm/core/file_work.h"
@@ -49,7 +50,8 @@ bool same_on_all_ranks(Communicator& world, const std::string& text) {
 }
 
 std::vector<std::string> agree(Communicator& world, const std::function<std::string()>& work) {
-  constexpr char kDone = 'D', kFailed = 'F', kUserError = 'U', kDamaged = 'B', kStopped = 'S';
+  constexpr char kDone = 'D', kFailed = 'F', kUserError = 'U', kDamaged = 'B', kStopped = 'S',
+                 kReplaced = 'R';
   std::string report;
   try {
     report = kDone + work();
@@ -57,6 +59,8 @@ std::vector<std::string> agree(Communicator& world, const std::function<std::str
     report = std::string(1, kDamaged) + error.what();
   } catch (const UserError& error) {
     report = std::string(1, kUserError) + error.what();
+  } catch (const ReplacedError& error) {
+    report = std::string(1, kReplaced) + error.what();
   } catch (const StopRequested&) {
     report = kStopped;
   } catch (const std::exception& error) {
@@ -71,10 +75,13 @@ std::vector<std::string> agree(Communicator& world, const std::function<std::str
         world.size() == 1
             ? text
             : fmt::format("{} (on {})", text, world.rank_text(static_cast<int>(rank)));
-    if (status == kDamaged) throw DamagedError(message);
-    if (status == kUserError) throw UserError(message);
-    throw Error(message);
+    if (status == kDamaged) throw_on_all_ranks<DamagedError>(message, static_cast<int>(rank));
+    if (status == kUserError) throw_on_all_ranks<UserError>(message, static_cast<int>(rank));
+    if (status == kReplaced) throw_on_all_ranks<ReplacedError>(message, static_cast<int>(rank));
+    throw_on_all_ranks<Error>(message, static_cast<int>(rank));
   };
+  for (size_t rank = 0; rank < reports.size(); ++rank)
+    if (reports[rank].at(0) == kReplaced) raise(rank);
   bool stopped = false;
   for (size_t rank = 0; rank < reports.size(); ++rank) {
     const char status = reports[rank].at(0);

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 
 #include "base/error.h"
 #include "parallel/comm/core/communicator.h"
@@ -32,6 +33,16 @@ class MpiRuntime {
     int ranks;
   };
   NodePlace node_place() const;
+
+  // Whether a rank refuses to train because of an error that it found before MPI started. Collective
+  // over all ranks, before anything else: each gives its exit code, 0 if it found none. nullopt:
+  // nobody refuses; else the first rank that does.
+  struct Refusal {
+    int rank;
+    int code;
+    bool ours;  // this rank is the one
+  };
+  std::optional<Refusal> find_refusal(int code) const;
 
   // Ends the whole job, without a word: whoever calls this has said why. Its exit code is
   // `exit_code`.

@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <exception>
 #include <string>
+#include <vector>
 
 #include "base/error.h"
 #include "parallel/comm/mpi/mpi_communicator.h"
@@ -114,6 +115,20 @@ MpiRuntime::NodePlace MpiRuntime::node_place() const {
   MPI_Comm_size(node, &place.ranks);
   MPI_Comm_free(&node);
   return place;
+}
+
+std::optional<MpiRuntime::Refusal> MpiRuntime::find_refusal(int code) const {
+  int rank = 0;
+  int size = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  std::vector<int> codes(static_cast<size_t>(size));
+  check_mpi(MPI_Allgather(&code, 1, MPI_INT, codes.data(), 1, MPI_INT, MPI_COMM_WORLD),
+            "MPI_Allgather");
+  for (int other = 0; other < size; ++other)
+    if (const int its = codes[static_cast<size_t>(other)]; its != 0)
+      return Refusal{other, its, other == rank};
+  return std::nullopt;
 }
 
 void MpiRuntime::abort(int exit_code) {
