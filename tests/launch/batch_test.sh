@@ -68,8 +68,8 @@ cat >"$work/bin/scontrol" <<'END'
 case $1 in
   show)
     if [[ $2 == hostnames ]]; then echo n1; exit; fi
-    printf 'JobId=7 JobName=tessera\n   JobState=%s Reason=None Restarts=0 ExitCode=0:0\n' \
-      "$(cat "$WORK/state" 2>/dev/null || echo "${STATE:-RUNNING}")"
+    printf 'JobId=7 JobName=tessera\n   JobState=%s Reason=None Restarts=%s ExitCode=0:0\n' \
+      "$(cat "$WORK/state" 2>/dev/null || echo "${STATE:-RUNNING}")" "${TURN:-${SLURM_RESTART_COUNT:-0}}"
     printf '   StartTime=2026-12-01T10:00:00 EndTime=Unknown\n   PreemptEligibleTime=2026-12-01T10:00:01 PreemptTime=%s\n' \
       "${PREEMPTED:-None}"
     printf '   ReqNodeList=%s ExcNodeList=%s\n' "${WANTED_NODES:-(null)}" "${EXCLUDED:-(null)}"
@@ -316,6 +316,15 @@ expect_text "node failure" "host n1"
 turn CODE=143 MESSAGES='srun: error: n1: task 0: Exited with exit code 1\nsrun: error: n2: tasks 2-3: Terminated' \
   TESSERA_MAX_RESTARTS=0
 expect "the first failure's code" 1
+
+turn CODE=143 MESSAGES='srun: error: n1: task 0: Exited with exit code 4\nsrun: error: n2: tasks 2-3: Terminated'
+expect "a hidden 4" 4
+# Slurm has started the job anew, without this node, which was cut off: this script has no say any more.
+for way in CODE=1 CODE=143 "CODE=3 ASKED=yes" "DEAF=yes LEFT=0:10 CANCELLED=yes CODE=3"; do
+  # shellcheck disable=SC2086  # words
+  turn TURN=1 $way
+  [[ $calls != *requeue* ]] || fail "$way of an earlier turn: $calls"
+done
 
 # An outcome of another job, of another turn, or of an earlier start is not this start's.
 new_run
