@@ -22,11 +22,13 @@ enum class Recompute { kNone, kFull, kSelective };
 enum class Offload { kNone, kOptimizer, kAll };
 enum class OnSaveError { kStop, kWarn };
 enum class OnNonfinite { kStop, kSkip, kRollback };
+enum class DoctorAtStart { kQuick, kOff };
 
 struct RunSection {
   std::string dir;  // required
   uint64_t seed = 42;
   int threads = 0;  // of each rank; 0: auto, OMP_NUM_THREADS if it is set, else 1
+  DoctorAtStart doctor = DoctorAtStart::kQuick;
 };
 
 inline constexpr int64_t kReshardAlways = -1;

@@ -19,6 +19,7 @@
 #include "config/keys/with_keys.h"
 #include "config/rules/resolve_mesh.h"
 #include "config/save.h"
+#include "doctor/start_check.h"
 #include "kernels/cpu_target.h"
 #include "optim/optimizer.h"
 #include "parallel/comm/core/agreement.h"
@@ -207,6 +208,9 @@ TrainOutcome run(const Config& requested, std::unique_ptr<Communicator> joined,
 
   OpenFolder folder(config, world, stop_signal);
   Console& console = folder.console;
+  if (config.run.doctor == DoctorAtStart::kQuick)
+    for (const std::string& warning : doctor::check_start(world, config.run.threads))
+      console.warn(warning);
   OwedValidation owed(folder.path, root);
   RunStart start;
   Manifest manifest;

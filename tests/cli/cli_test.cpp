@@ -33,7 +33,8 @@ const char* const kCommands[] = {"",
                                  "config",
                                  "config check",
                                  "config show",
-                                 "config keys"};
+                                 "config keys",
+                                 "doctor"};
 
 TEST(Cli, HelpAndVersionEverywhere) {
   const TempDir dir;
@@ -88,6 +89,8 @@ TEST(Cli, WrongCommandLinesExitWith2) {
       {"data pack a.txt --out p --valid-fraction 2", "valid-fraction", "data pack --help"},
       {"config check c.yaml --ranks 0", "--ranks", "config check --help"},
       {"config check c.yaml --ranks-per-node 0", "--ranks-per-node", "config check --help"},
+      {"doctor somewhere", "somewhere", "doctor --help"},
+      {"doctor --set parallel.tp=2", "--config", "doctor --help"},
       {"config check c.yaml --ranks 2 --device-memory 80XB", "--device-memory",
        "config check --help"},
   };
