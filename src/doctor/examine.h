@@ -25,12 +25,12 @@
 namespace tessera::doctor {
 
 struct DoctorOptions {
-  std::filesystem::path run_dir;  // empty: no run folder is tried
-  std::optional<MeshShape> mesh;  // of this world; nullopt: all ranks are one group
-  bool tp_across_nodes = false;   // whether the configuration allows it
-  bool shared_memory = true;      // whether ranks of a node use /dev/shm
-  bool quick = false;             // nothing is measured that takes time
-  int threads = 1;                // that a rank computes with
+  std::filesystem::path run_dir = {};  // empty: no run folder is tried
+  std::optional<MeshShape> mesh = {};  // of this world; nullopt: all ranks are one group
+  bool tp_across_nodes = false;        // whether the configuration allows it
+  bool shared_memory = true;           // whether ranks of a node use /dev/shm
+  bool quick = false;                  // nothing is measured that takes time
+  int threads = 1;                     // that a rank computes with
 };
 
 struct Examination {

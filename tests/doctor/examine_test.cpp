@@ -96,7 +96,9 @@ TEST_P(Examined, AllRanksFindTheSameAndLeaveNothingBehind) {
   EXPECT_EQ(found.folder->odd_reads, 0);
   EXPECT_EQ(found.folder->reader, ranks == 1 ? -1 : 1);
   EXPECT_EQ(found.folder->views[0].lock, "held");
-  if (ranks > 1) EXPECT_EQ(found.folder->views[1].lock, "held");
+  if (ranks > 1) {
+    EXPECT_EQ(found.folder->views[1].lock, "held");
+  }
   EXPECT_GT(found.folder->views[0].write_bytes_per_s, 0);
   EXPECT_GT(found.folder->views[0].read_bytes_per_s, 0);
   EXPECT_TRUE(fs::is_empty(folder.path()));
@@ -104,7 +106,7 @@ TEST_P(Examined, AllRanksFindTheSameAndLeaveNothingBehind) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, Examined, testing::Values(1, 2, 4),
-                         [](const auto& info) { return "n" + std::to_string(info.param); });
+                         [](const auto& of) { return "n" + std::to_string(of.param); });
 
 TEST(Examine, MeasuresTheAxesOfTheMesh) {
   std::vector<AxisSpeed> axes;

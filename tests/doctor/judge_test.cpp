@@ -186,7 +186,7 @@ TEST(JudgeLimits, EachLimitThatIsTooLow) {
              "only 255 processes and threads (ulimit -u) for 4 ranks");
   // 8 MiB of locked memory matter to InfiniBand alone.
   EXPECT_HAS(judged([](RankFacts& rank) { rank.adapters.resize(1); }),
-             "only 8 MiB of memory can be locked (ulimit -l)");
+             "only 8192 KiB of memory can be locked (ulimit -l)");
 }
 
 TEST(JudgeClocks, ASecondApartOnAnotherNode) {
