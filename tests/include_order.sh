@@ -2,7 +2,7 @@
 # Checks the order of the folders of src/ (docs/architecture.md): a file may include its own folder and
 # those to the right of it, nothing to the left and nothing beside it.
 #
-#   main -> cli -> training -> config -> { models, optim, data } -> checkpoint -> parallel ->
+#   main -> cli -> training -> config -> { models, optim, data } -> { checkpoint, doctor } -> parallel ->
 #   { kernels, safetensors } -> base
 #
 # The folders inside one of them are floors, and have an order too (BEGIN below): a file may include its own floor and
@@ -16,7 +16,7 @@ src=${1:-$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)/src}
 find "$src" \( -name '*.h' -o -name '*.cpp' -o -name '*.cu' \) -print0 | sort -z |
   xargs -0 awk -v src="$src/" '
     BEGIN {
-      split("main cli training config models,optim,data checkpoint parallel kernels,safetensors base", levels, " ")
+      split("main cli training config models,optim,data checkpoint,doctor parallel kernels,safetensors base", levels, " ")
       for (level in levels) {
         n = split(levels[level], folders, ",")
         for (i = 1; i <= n; ++i) rank[folders[i]] = level + 0
@@ -24,7 +24,7 @@ find "$src" \( -name '*.h' -o -name '*.cpp' -o -name '*.cu' \) -print0 | sort -z
       n = split("base:text,process,files,fields checkpoint:format,store,huggingface,tools config:yaml,keys,rules " \
                 "models:layers,llama+gpt2+vit+transformer " \
                 "parallel:device,comm,tensor_parallel,fsdp,executor parallel/comm:core,shm,mpi,nccl " \
-                "training:output,watch,engine,loop,start", houses, " ")
+                "training:output,watch,engine,loop,start doctor:facts,probes+measure+judge,report", houses, " ")
       for (i = 1; i <= n; ++i) {
         split(houses[i], house, ":")
         m = split(house[2], floors, ",")

@@ -66,6 +66,7 @@ int run_command_line(int argc, const char* const* argv) {
   add_data_command(app, action);
   add_config_command(app, action);
   add_launch_command(app, action);
+  add_doctor_command(app, action);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& request) {  // --help, --version

@@ -23,6 +23,7 @@ void add_checkpoint_command(CLI::App& app, Action& action);
 void add_data_command(CLI::App& app, Action& action);
 void add_config_command(CLI::App& app, Action& action);
 void add_launch_command(CLI::App& app, Action& action);
+void add_doctor_command(CLI::App& app, Action& action);
 
 // Parses the command line and runs its command. Returns an exit code of base/exit_codes.h.
 // UserError for a wrong command line; exceptions of the command pass through.

@@ -25,11 +25,13 @@ enum class OnSaveError { kStop, kWarn };
 enum class OnNonfinite { kStop, kSkip, kRollback };
 enum class FaultMoment { kStart, kData, kCompute, kCollective, kSave, kValidation };
 enum class FaultDeed { kThrow, kExit, kKill, kStop, kSkip, kResize };
+enum class DoctorAtStart { kQuick, kOff };
 
 struct RunSection {
   std::string dir;  // required
   uint64_t seed = 42;
   int threads = 0;  // of each rank; 0: auto, OMP_NUM_THREADS if it is set, else 1
+  DoctorAtStart doctor = DoctorAtStart::kQuick;
 };
 
 inline constexpr int64_t kReshardAlways = -1;

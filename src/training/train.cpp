@@ -22,6 +22,7 @@
 #include "config/rules/check_inject.h"
 #include "config/rules/resolve_mesh.h"
 #include "config/save.h"
+#include "doctor/start_check.h"
 #include "kernels/cpu_target.h"
 #include "optim/optimizer.h"
 #include "parallel/comm/core/agreement.h"
@@ -294,6 +295,9 @@ TrainOutcome run(const Config& requested, std::unique_ptr<Communicator> joined,
   };
   OpenFolder folder(config, world, look, record);
   Console& console = folder.console;
+  if (config.run.doctor == DoctorAtStart::kQuick)
+    for (const std::string& warning : doctor::check_start(world, config.run.threads))
+      console.warn(warning);
   if (!faults.warning().empty()) console.warn(faults.warning());
   faults.reach(FaultMoment::kStart, 0);
   OwedValidation owed(folder.path, root);

@@ -35,7 +35,8 @@ const char* const kCommands[] = {"",
                                  "config show",
                                  "config keys",
                                  "launch",
-                                 "launch sbatch"};
+                                 "launch sbatch",
+                                 "doctor"};
 
 TEST(Cli, HelpAndVersionEverywhere) {
   const TempDir dir;
@@ -93,6 +94,8 @@ TEST(Cli, WrongCommandLinesExitWith2) {
       {"launch sbatch c.yaml", "--nodes is required", "launch sbatch --help"},
       {"launch sbatch --nodes 2", "CONFIG is required", "launch sbatch --help"},
       {"launch sbatch c.yaml --nodes 2 --lead 5", "--lead", "launch sbatch --help"},
+      {"doctor somewhere", "somewhere", "doctor --help"},
+      {"doctor --set parallel.tp=2", "--config", "doctor --help"},
       {"config check c.yaml --ranks 2 --device-memory 80XB", "--device-memory",
        "config check --help"},
   };

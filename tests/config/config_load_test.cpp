@@ -158,6 +158,7 @@ TEST(Load, EveryKeyGoesToItsOwnMember) {
       {"run.dir", "elsewhere"},
       {"run.seed", 7},
       {"run.threads", 3},
+      {"run.doctor", "off"},
       {"device", "cuda"},
       {"model.hidden_size", 128},
       {"model.intermediate_size", 100},

@@ -7,29 +7,37 @@
 namespace tessera {
 
 Section run_section(RunSection& r) {
-  return {"run",
-          "The run.",
-          {
-              {"dir",
-               path(r.dir, "a folder"),
-               true,
-               kFree,
-               "The run folder: checkpoints, metrics and logs.",
-               {"output_dir", "save_dir", "out_dir", "dump_folder", "default_root_dir", "run_dir"}},
-              {"seed",
-               integer(r.seed, 0, std::numeric_limits<int64_t>::max()),
-               false,
-               kMathematics,
-               "Names the initial weights, the order of samples and the dropout masks.",
-               {}},
-              {"threads",
-               integer_or("auto", r.threads, 1, 1024),
-               false,
-               kFree,
-               "Threads of each rank; they change the last bits of a matrix product. auto: "
-               "OMP_NUM_THREADS (1 to 1024) if it is set, else 1.",
-               {"num_threads"}},
-          }};
+  return {
+      "run",
+      "The run.",
+      {
+          {"dir",
+           path(r.dir, "a folder"),
+           true,
+           kFree,
+           "The run folder: checkpoints, metrics and logs.",
+           {"output_dir", "save_dir", "out_dir", "dump_folder", "default_root_dir", "run_dir"}},
+          {"seed",
+           integer(r.seed, 0, std::numeric_limits<int64_t>::max()),
+           false,
+           kMathematics,
+           "Names the initial weights, the order of samples and the dropout masks.",
+           {}},
+          {"threads",
+           integer_or("auto", r.threads, 1, 1024),
+           false,
+           kFree,
+           "Threads of each rank; they change the last bits of a matrix product. auto: "
+           "OMP_NUM_THREADS (1 to 1024) if it is set, else 1.",
+           {"num_threads"}},
+          {"doctor",
+           choice(r.doctor, {"quick", "off"}, {{"false", "off"}, {"none", "off"}}),
+           false,
+           kFree,
+           "Whether a start of several ranks looks at their machines first and warns of what is "
+           "wrong (docs/doctor.md).",
+           {}},
+      }};
 }
 
 Section top_level_section(std::string& device) {
