@@ -140,7 +140,7 @@ class Decoder {
       config_.model = read_hf_model(file);
     } catch (const UserError& error) {
       // The file's own message, with the place that named it.
-      Place in_order = value.where;
+      TextPlace in_order = value.where;
       in_order.text.clear();
       throw Refusal{in_order, fmt::format("{} (model.config at {})",
                                           without_subsystem(error.what()), value.where.text)};

@@ -31,12 +31,12 @@ std::string read_text(const std::filesystem::path& file) {
 void apply_override(YamlNode& root, const std::string& text, Mistakes& mistakes) {
   const size_t equals = text.find('=');
   const auto place_of = [](const std::string& what) {
-    return Place{"--set " + visible_text(what), 0, 0, /*overrides=*/true};
+    return TextPlace{"--set " + visible_text(what), 0, 0, /*overrides=*/true};
   };
   if (equals == std::string::npos || equals == 0)
     return mistakes.add(place_of(text), "must be KEY=VALUE, such as training.steps=100");
   const std::string path = text.substr(0, equals);
-  const Place where = place_of(path);
+  const TextPlace where = place_of(path);
   const std::string value_text = text.substr(equals + 1);
   if (const std::string why = why_not_text(path); !why.empty()) return mistakes.add(where, why);
   if (value_text.find(" #") != std::string::npos && value_text.find_first_of("\"'") != 0)
@@ -80,7 +80,7 @@ void apply_override(YamlNode& root, const std::string& text, Mistakes& mistakes)
 LoadedConfig read_config(const std::filesystem::path& file,
                          const std::vector<std::string>& overrides, Mistakes& mistakes) {
   const YamlWhere where = [&](int line, int column) {
-    return Place{fmt::format("{}:{}:{}", file.string(), line, column), line, column};
+    return TextPlace{fmt::format("{}:{}:{}", file.string(), line, column), line, column};
   };
   YamlNode root = parse_yaml(read_text(file), where, mistakes);
   if (root.where.text.empty()) root.where = where(1, 1);

@@ -14,7 +14,7 @@ std::string shown(const YamlNode& node);
 
 // Thrown to end the reading of one value: what is wrong with it, and where it stands.
 struct Refusal {
-  Place place;
+  TextPlace place;
   std::string message;
 };
 
@@ -28,7 +28,7 @@ struct Findings {
   Mistakes& mistakes;
 
   // Adds a mistake of the key `path`, which from now on counts as one that could not be read.
-  void refuse(const std::string& path, const Place& place, std::string message) {
+  void refuse(const std::string& path, const TextPlace& place, std::string message) {
     mistakes.add(place, std::move(message));
     places.refuse(path);
   }

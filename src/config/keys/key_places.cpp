@@ -20,18 +20,18 @@ bool lies_in(std::string_view path, std::string_view outer) {
 
 }  // namespace
 
-const Place* KeyPlaces::find(const std::string& path) const {
+const TextPlace* KeyPlaces::find(const std::string& path) const {
   const auto found = places_.find(path);
   return found == places_.end() ? nullptr : &found->second;
 }
 
-Place KeyPlaces::around(const std::string& path) const {
+TextPlace KeyPlaces::around(const std::string& path) const {
   // A model from a file has its keys where the file is named.
-  if (const Place* file = find("model.config");
+  if (const TextPlace* file = find("model.config");
       file && lies_in(path, "model") && find(path) == nullptr)
     return *file;
   for (std::string outer = path; !outer.empty(); outer = enclosing(outer))
-    if (const Place* place = find(outer)) return *place;
+    if (const TextPlace* place = find(outer)) return *place;
   return {};
 }
 
@@ -47,15 +47,15 @@ void PlacedReport::add(const std::vector<std::string>& keys, std::string message
   mistakes_.add(place_of(keys), std::move(message));
 }
 
-Place PlacedReport::place_of(const std::vector<std::string>& keys) const {
-  const Place* first = nullptr;
+TextPlace PlacedReport::place_of(const std::vector<std::string>& keys) const {
+  const TextPlace* first = nullptr;
   for (const std::string& key : keys) {
-    const Place* place = places_.find(key);
+    const TextPlace* place = places_.find(key);
     if (place && place->overrides) return *place;
     if (place && !first) first = place;
   }
   if (first) return *first;
-  return keys.empty() ? Place{} : places_.around(keys[0]);
+  return keys.empty() ? TextPlace{} : places_.around(keys[0]);
 }
 
 }  // namespace tessera

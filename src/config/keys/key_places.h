@@ -14,19 +14,19 @@ namespace tessera {
 class KeyPlaces {
  public:
   // `path`: a key, a section, or an item of a list ("data.train[0]").
-  void give(const std::string& path, const Place& place) { places_[path] = place; }
+  void give(const std::string& path, const TextPlace& place) { places_[path] = place; }
   void refuse(const std::string& path) { refused_.insert(path); }
 
   // The place of the key itself; null if it was not given.
-  const Place* find(const std::string& path) const;
-  // The place of the key, else that of the list or section that it lies in; an empty Place if none
-  // of them was given. Keys of a model from a file have the place of model.config.
-  Place around(const std::string& path) const;
+  const TextPlace* find(const std::string& path) const;
+  // The place of the key, else that of the list or section that it lies in; an empty TextPlace if
+  // none of them was given. Keys of a model from a file have the place of model.config.
+  TextPlace around(const std::string& path) const;
   // Whether the key, something in it or something that it lies in could not be read.
   bool refused(const std::string& path) const;
 
  private:
-  std::map<std::string, Place> places_;
+  std::map<std::string, TextPlace> places_;
   std::set<std::string> refused_;
 };
 
@@ -40,7 +40,7 @@ class PlacedReport : public RuleReport {
 
  private:
   void add(const std::vector<std::string>& keys, std::string message) override;
-  Place place_of(const std::vector<std::string>& keys) const;
+  TextPlace place_of(const std::vector<std::string>& keys) const;
 
   const KeyPlaces& places_;
   Mistakes& mistakes_;

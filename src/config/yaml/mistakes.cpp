@@ -9,7 +9,7 @@
 
 namespace tessera {
 
-void Mistakes::add(const Place& place, std::string message) {
+void Mistakes::add(const TextPlace& place, std::string message) {
   list_.push_back({place, std::move(message)});
 }
 
@@ -22,7 +22,7 @@ void Mistakes::throw_if_any() const {
   if (list_.size() == 1) fail_user("config", "{}", line_of(list_[0]));
   std::vector<Mistake> sorted = list_;
   std::stable_sort(sorted.begin(), sorted.end(), [](const Mistake& a, const Mistake& b) {
-    const auto order = [](const Place& place) {
+    const auto order = [](const TextPlace& place) {
       return std::tuple(place.line == 0, place.line, place.column);
     };
     return order(a.place) < order(b.place);
@@ -32,7 +32,7 @@ void Mistakes::throw_if_any() const {
   fail_user("config", "{} mistakes:{}", list_.size(), text);
 }
 
-void Mistakes::fail(const Place& place, std::string message) {
+void Mistakes::fail(const TextPlace& place, std::string message) {
   add(place, std::move(message));
   throw_if_any();
   std::abort();  // not reached: there is a mistake

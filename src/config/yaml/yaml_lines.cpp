@@ -165,7 +165,7 @@ class LineReader {
     return mended_.starts_with(text) && is_space(text.size());
   }
 
-  Place place(size_t at) const {
+  TextPlace place(size_t at) const {
     int column = 1;
     for (size_t i = 0; i < at; ++i)
       if ((static_cast<unsigned char>(mended_[i]) & 0xc0) != 0x80) ++column;

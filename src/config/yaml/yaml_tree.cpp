@@ -23,7 +23,7 @@ class Lines {
       if (text[i] == '\n') starts_.push_back(i + 1);
   }
 
-  Place place(const YAML::Mark& mark, const YamlWhere& where) const {
+  TextPlace place(const YAML::Mark& mark, const YamlWhere& where) const {
     if (mark.is_null()) return where(1, 1);
     int column = 1;
     for (size_t i = start_of(mark.line); i < offset(mark); ++i)
@@ -133,7 +133,7 @@ class TreeBuilder : public YAML::EventHandler {
     bool has_key = false;  // a map whose last entry waits for its value
   };
 
-  Place at(const YAML::Mark& mark) const { return lines_.place(mark, where_); }
+  TextPlace at(const YAML::Mark& mark) const { return lines_.place(mark, where_); }
 
   bool key_wanted() const {
     return !open_.empty() && open_.back().node->kind == YamlNode::Kind::kMap &&

@@ -19,20 +19,20 @@ struct YamlNode {
   std::string scalar;    // kScalar: the text without its quotes
   bool quoted = false;   // kScalar: "x" and 'x'; such a value is never a number
   bool refused = false;  // a mistake was reported for it: nobody decodes it
-  Place where;
+  TextPlace where;
   std::vector<YamlNode> items;     // kSequence
   std::vector<YamlEntry> entries;  // kMap, as written; only refused entries repeat a key
 };
 
 struct YamlEntry {
   std::string key;
-  Place where;
+  TextPlace where;
   YamlNode value;
   bool refused = false;
 };
 
 // Names a place; line and column count from 1, columns in characters.
-using YamlWhere = std::function<Place(int line, int column)>;
+using YamlWhere = std::function<TextPlace(int line, int column)>;
 
 // Parses one YAML document of UTF-8 text (a byte-order mark and CRLF are taken). Adds the mistakes:
 // repeated keys, `<<`, tags, anchors, aliases, texts of several lines, what cannot be seen
