@@ -79,7 +79,8 @@ one() {
     running "$job" || continue
     disturb "$job" "$what"
     story+=", $what at step $(last_step "$name")"
-    until_true 200 out_of_turn "$job" || { failed="hangs after $what"; break; }
+    # PMIx waits five minutes for a rank that was stopped before MPI had begun.
+    until_true 400 out_of_turn "$job" || { failed="hangs after $what"; break; }
   done
   until_true 900 ended "$job" || failed="has not ended: $(job_field "$job" JobState) $(job_field "$job" Reason)"
   story="$length steps$story: $(job_field "$job" JobState) $(job_field "$job" ExitCode), $(job_field "$job" Restarts) requeues"
