@@ -6,7 +6,7 @@
 
 short_cases=(usr1 preempt_grace kill9 power mistake)
 all_cases=(broken_node preempt preempt_grace time_limit usr1 kill9 stopped power power_of_head cut_off fenced no_slurmd
-  array reboot crash_loop mistake scancel chain elastic)
+  array reboot crash_loop mistake scancel chain elastic mpirun ssh)
 
 # The second reference, for what takes Slurm most of a minute to notice.
 readonly long_steps=1500
@@ -286,4 +286,49 @@ case_elastic() {
     awk 'NF != 2 {exit 1} {d = ($1 - $2) / $2; if (d < 0) d = -d; if (d > most) most = d}
       END {printf "trace: to %.1e of the unbroken run\n", most; exit !(NR > 0 && most <= 1e-5)}' ||
     fail "the trace is not the unbroken run's to 1e-5"
+}
+
+# Where srun has no PMIx: Open MPI's own launcher inside the job.
+case_mpirun() {
+  local job
+  variables="TESSERA_LAUNCHER=mpirun"
+  job=$(submit mpirun "")
+  at_step "$job" mpirun 30
+  "$cluster" admin scancel -b -s USR1 "$job"
+  turn_ends "$job" mpirun
+  same "steps lost" "$lost" 0
+  ends "$job" COMPLETED 0:0 1
+  whole mpirun
+}
+
+# Without Slurm: mpirun over ssh. A request to stop reaches the ranks of both machines.
+case_ssh() {
+  local node code agent starter
+  in_work mkdir -m 700 keys
+  in_work ssh-keygen -q -t ed25519 -N '' -f keys/id
+  in_work cp keys/id.pub keys/authorized
+  ssh-keygen -q -t ed25519 -N '' -f "$work/host_key"
+  printf '%s\n' "HostKey $work/host_key" "AuthorizedKeysFile $work/keys/authorized" "StrictModes no" "PidFile none" \
+    >"$work/sshd_config"
+  for node in $a $b; do
+    "$cluster" on "$node" bash -c "mkdir -p /run/sshd && /usr/sbin/sshd -f $work/sshd_config"
+  done
+  printf '%s slots=2\n' "$a" "$b" >"$work/machines"
+  agent="ssh -q -i $work/keys/id -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null"
+  start_over_ssh() {
+    "$cluster" user_on "$a" env -C "$work" "OMPI_MCA_plm_rsh_agent=$agent" "TESSERA_BIN=$program" \
+      "$root/launch/mpirun.sh" tiny.yaml --hosts machines --set run.dir=runs/ssh >>"$work/ssh.log" 2>&1
+  }
+  start_over_ssh &
+  starter=$!
+  until_true 120 reached ssh 50 || fail "it has not reached step 50: $(tail -n 5 "$work/ssh.log")"
+  "$cluster" on "$a" pkill -TERM -o -f launch/mpirun.sh
+  wait "$starter"
+  code=$?
+  same "exit code" "$code" 3
+  note "stopped: $(last_step ssh) steps, $(($(last_step ssh) - $(saved_step ssh))) lost"
+  same "the step that is saved" "$(saved_step ssh)" "$(last_step ssh)"
+  start_over_ssh
+  same "exit code at the end" "$?" 0
+  whole ssh
 }

@@ -5,6 +5,7 @@
 #   cluster.sh missing                 names what is not there: root, or the Debian packages; nothing if all is
 #   cluster.sh up SLOTS                slots of three nodes each (n1 n2 n3, n4 n5 n6, ...), a controller, ready for jobs
 #   cluster.sh user COMMAND ...          runs a command on the controller as the user of the jobs
+#   cluster.sh user_on NODE COMMAND    the same on a node
 #   cluster.sh admin COMMAND ...       the same as root
 #   cluster.sh on NODE COMMAND ...     runs a command inside a node as root
 #   cluster.sh cut NODE | join NODE    takes the node's link down or up; its processes live on
@@ -44,12 +45,18 @@ enter() {
   shift
   nsenter -t "$init" -m -u -i -n -p "$@"
 }
+as_user() {
+  local node=$1
+  shift
+  enter "$node" setpriv --reuid "$user" --regid "$user" --init-groups \
+    env HOME="$dir/home/$user" USER="$user" LOGNAME="$user" "$@"
+}
 nodes() { cat "$dir/etc/nodes"; }
 
 missing() {
   local package
   ((EUID == 0)) || echo "root"
-  for package in slurmctld slurmd:slurmd slurm-client:srun munge:munged openmpi-bin:mpirun iproute2:ip; do
+  for package in slurmctld slurmd:slurmd slurm-client:srun munge:munged openmpi-bin:mpirun openssh-server:sshd iproute2:ip; do
     command -v "${package#*:}" >/dev/null || echo "${package%:*}"
   done
   [[ -n $(find /usr/lib -name 'mpi_pmix*.so' 2>/dev/null) ]] || echo "Slurm's plug-in for PMIx"
@@ -177,7 +184,8 @@ up() {
   write_conf "$slots"
   chown munge: "$dir/etc/munge.key"
   chmod 400 "$dir/etc/munge.key"
-  id "$user" >/dev/null 2>&1 || useradd --system --no-create-home --home-dir "$dir/home/$user" --shell /bin/bash "$user"
+  id "$user" >/dev/null 2>&1 || useradd --system --no-create-home --home-dir "$dir/home/$user" --shell /bin/bash \
+    --password '*' "$user"  # by key, since ! would lock it
   mkdir -p "$dir/home/$user"
   chown "$user": "$dir/home/$user" "$dir/work"
   for node in ctl $(nodes); do make_net "$node"; done
@@ -217,7 +225,8 @@ command=${1:-}
 case $command in
   missing) missing ;;
   up) up "$@" ;;
-  user) enter ctl setpriv --reuid "$user" --regid "$user" --init-groups env HOME="$dir/home/$user" USER="$user" LOGNAME="$user" "$@" ;;
+  user) as_user ctl "$@" ;;
+  user_on) as_user "$@" ;;
   admin) enter ctl "$@" ;;
   on) enter "$@" ;;
   cut) link "$1" down ;;
@@ -235,7 +244,7 @@ case $command in
   unlimit) limit '' ;;
   down) down ;;
   *)
-    sed -n '2,22s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
+    sed -n '2,23s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
     exit 2
     ;;
 esac

@@ -56,6 +56,7 @@ disturb() {
   esac 2>/dev/null
 }
 begun_or_ended() { in_turn "$1" "$2" || ended "$1"; }
+came_to() { reached "$2" "$3" || out_of_turn "$1"; }
 # one NUMBER: a job's life.
 one() {
   local name=job-$1 length job events i what delay story='' failed=''
@@ -67,13 +68,19 @@ one() {
     # A turn follows the one before after two minutes, however that ended.
     until_true 400 begun_or_ended "$job" "$i" || break
     if ended "$job"; then break; fi
-    delay=$((RANDOM % 12000))
-    sleep "$(printf '%d.%03d' $((delay / 1000)) $((delay % 1000)))"
+    # At a random time of its start, or a random step.
+    if ((RANDOM % 2 == 0)); then
+      delay=$((RANDOM % 6000))
+      sleep "$(printf '%d.%03d' $((delay / 1000)) $((delay % 1000)))"
+    else
+      until_true 120 came_to "$job" "$name" $((RANDOM % length))
+    fi
     what=${things[RANDOM % ${#things[@]}]}
     running "$job" || continue
     disturb "$job" "$what"
     story+=", $what at step $(last_step "$name")"
-    until_true 200 out_of_turn "$job" || { failed="hangs after $what"; break; }
+    # PMIx waits five minutes for a rank that was stopped before MPI had begun.
+    until_true 400 out_of_turn "$job" || { failed="hangs after $what"; break; }
   done
   until_true 900 ended "$job" || failed="has not ended: $(job_field "$job" JobState) $(job_field "$job" Reason)"
   story="$length steps$story: $(job_field "$job" JobState) $(job_field "$job" ExitCode), $(job_field "$job" Restarts) requeues"

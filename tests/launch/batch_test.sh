@@ -272,6 +272,9 @@ turn "${bad[@]}" TESSERA_MAX_RESTARTS=1 BAD_HOST='"n1"' BAD_RANK=0
 expect "one restart, second failure" 1
 expect_text "one restart, second failure" "in common: after step 12"
 [[ $output != *'in common: host'* ]] || fail "two hosts in common: $output"
+turn TESSERA_MAX_RESTARTS=many
+expect "no number" 2
+expect_text "no number" "TESSERA_MAX_RESTARTS is 'many'"
 # The pauses double.
 new_run
 turn "${bad[@]}" TESSERA_RESTART_PAUSE=1
