@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -265,6 +266,7 @@ TEST_F(Outcomes, StartsAreCounted) {
 
 TEST_F(Outcomes, OfARunThatIsDoneAndStartedAgain) {
   Config config = tiny_config(folder_, "run");
+  config.schedule.warmup_steps = 0;
   config.training.steps = 2;
   run(config);
   nlohmann::json json = read(config.run.dir);
