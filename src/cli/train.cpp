@@ -106,6 +106,9 @@ std::unique_ptr<Watchdog> make_watchdog(const Config& config, const Place& place
   options.ranks = ranks;
   options.id = launch_id();
   options.log_folder = std::filesystem::path(config.run.dir) / "logs";
+  options.claim = [&record](const Verdict& verdict) {
+    return record.claim_verdict(outcome_of(verdict));
+  };
   options.tell = say;
   options.record = [&record](const Verdict& verdict) {
     record.record_verdict("error: " + verdict.text, outcome_of(verdict));

@@ -133,20 +133,32 @@ std::string StartRecord::what_of(const std::exception& error) const {
   return stack.empty() ? text : fmt::format("{}\n{}", text, stack);
 }
 
+std::optional<std::filesystem::path> StartRecord::folder_of_verdict(Outcome& verdict) const {
+  const std::lock_guard lock(folder_mutex_);
+  if (run_dir_.empty() || replaced()) return std::nullopt;
+  verdict.start = start_;
+  verdict.step = step_;
+  verdict.newest_checkpoint = saved_;
+  return run_dir_;
+}
+
+bool StartRecord::claim_verdict(const Outcome& verdict) noexcept {
+  try {
+    Outcome whole = verdict;
+    const auto run_dir = folder_of_verdict(whole);
+    return !run_dir || claim_failure(*run_dir, whole).ours;
+  } catch (const std::exception&) {  // better told twice than never
+    return true;
+  }
+}
+
 void StartRecord::record_verdict(const std::string& text, Outcome verdict) noexcept {
   try {
-    std::filesystem::path run_dir;
-    {
-      const std::lock_guard lock(folder_mutex_);
-      if (run_dir_.empty() || replaced()) return;
-      run_dir = run_dir_;
-      verdict.start = start_;
-    }
-    verdict.step = step_;
-    verdict.newest_checkpoint = saved_;
-    append_to_log(run_dir / "logs" / "train.log", text);
-    if (claim_failure(run_dir, verdict).ours) record_outcome(run_dir, verdict);
-  } catch (const std::exception&) {  // the verdict itself has been told
+    const auto run_dir = folder_of_verdict(verdict);
+    if (!run_dir) return;
+    append_to_log(*run_dir / "logs" / "train.log", text);
+    record_outcome(*run_dir, verdict);
+  } catch (const std::exception&) {  // it has been told
   }
 }
 

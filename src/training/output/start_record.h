@@ -83,8 +83,11 @@ class StartRecord {
   // Whether the judge has heard it.
   bool judged() const { return judged_; }
 
-  // Records for all ranks what the judge has found, and writes it, as `text`, at the end of the
-  // readable log. `verdict`: kind, reason, cause, rank and host. From any thread.
+  // What the judge has found, by a rank that is to tell it for all. `verdict`: kind, reason, cause,
+  // rank and host. From any thread. claim_verdict() says whether it is the first failure of this
+  // start (true also where that cannot be seen, before the run folder is its own); record_verdict()
+  // then records it, and writes `text` at the end of the readable log.
+  bool claim_verdict(const Outcome& verdict) noexcept;
   void record_verdict(const std::string& text, Outcome verdict) noexcept;
 
  private:
@@ -97,6 +100,9 @@ class StartRecord {
   std::string what_of(const std::exception& error) const;
   Outcome outcome_of(Outcome::Kind kind) const;
   bool replaced() const;
+
+  // The run folder, once it is this start's and as long as no other has taken it over.
+  std::optional<std::filesystem::path> folder_of_verdict(Outcome& verdict) const;
 
   const Voice voice_;
   Judge judge_;

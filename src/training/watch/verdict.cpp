@@ -116,20 +116,23 @@ std::string first_line(const std::string& text) {
   return text.substr(0, text.find('\n'));
 }
 
-std::optional<Verdict> judge_failed(const Ranks& failed, double settle) {
+// `ranks`: of the world.
+std::optional<Verdict> judge_failed(const Ranks& failed, size_t ranks, double settle) {
   if (failed.empty()) return std::nullopt;
   const auto longest = [](const RankState* a, const RankState* b) { return a->silent < b->silent; };
   if ((*std::max_element(failed.begin(), failed.end(), longest))->silent < settle)
     return std::nullopt;
   const RankState& first = *failed[0];
-  // What rank 0 says was mostly found by all ranks alike: it needs no place.
-  std::string text = first.rank == 0
-                         ? first.end
-                         : fmt::format("{}, {}: {}", first.name(), first.place.text(), first.end);
+  const bool shared =
+      failed.size() == ranks && std::all_of(failed.begin(), failed.end(), [&](const auto* other) {
+        return first_line(other->end) == first_line(first.end);
+      });
+  std::string text =
+      shared ? first.end : fmt::format("{}, {}: {}", first.name(), first.place.text(), first.end);
   for (const RankState* other : failed)
     if (first_line(other->end) != first_line(first.end) && !is_consequence(other->end))
       text += fmt::format("\nalso {}: {}", other->name(), first_line(other->end));
-  Verdict verdict = verdict_on(Verdict::Reason::kError, {failed[0]}, text);
+  Verdict verdict = verdict_on(Verdict::Reason::kError, shared ? Ranks{} : Ranks{failed[0]}, text);
   verdict.exit_code = first.exit_code;
   return verdict;
 }
@@ -153,7 +156,7 @@ std::optional<Verdict> judge_lost(const std::vector<RankState>& all, const Verdi
       all, lost,
       [](const std::string& host, const Ranks& of_it) {
         const std::string why = of_it[0]->end;
-        return fmt::format("node {} is gone, with {}: {}; {} was {}", host,
+        return fmt::format("node {} is gone, with {}: {}; {} was last heard of {}", host,
                            ranks_text(numbers(of_it)),
                            why.empty() ? "their processes ended without a word"
                                        : fmt::format("nothing gets through to it ({})", why),
@@ -162,11 +165,11 @@ std::optional<Verdict> judge_lost(const std::vector<RankState>& all, const Verdi
       [](const RankState& state) {
         if (!state.end.empty())
           return fmt::format(
-              "{} is out of reach: nothing gets through to its machine ({}); it was {}",
+              "{} is out of reach: nothing gets through to its machine ({}); last heard of {}",
               state.name(), state.end, state.place.text());
         return fmt::format(
-            "{} is gone: its process ended {}, without a word (killed? out of memory? the log of "
-            "its machine may say)",
+            "{} is gone: its process ended without a word (killed? out of memory? the log of its "
+            "machine may say); last heard of {}",
             state.name(), state.place.text());
       });
   return verdict_on(Verdict::Reason::kLostRank, lost, text);
@@ -189,7 +192,7 @@ std::optional<Verdict> judge_stopped(const std::vector<RankState>& all, const Ve
       [&](const RankState& state) {
         return fmt::format(
             "{} is stopped: nothing was heard of it for {:.0f} s, though its connection is open "
-            "(SIGSTOP? a debugger?); it was {}{}",
+            "(SIGSTOP? a debugger?); last heard of {}{}",
             state.name(), state.silent, state.place.text(),
             waiting_text(graph, state, static_cast<size_t>(&state - all.data()), all.size() - 1));
       });
@@ -402,12 +405,12 @@ std::optional<Verdict> judge(const std::vector<RankState>& ranks, const VerdictR
     });
   };
   if (const Ranks causes = failed(std::not_fn(is_consequence)); !causes.empty())
-    return judge_failed(causes, rules.settle);
+    return judge_failed(causes, ranks.size(), rules.settle);
   if (auto verdict = judge_lost(ranks, rules)) return verdict;
   if (auto verdict = judge_stopped(ranks, rules)) return verdict;
   const Ranks gave_up = failed([](const std::string& error) { return !is_abort(error); });
-  if (auto verdict = judge_failed(gave_up, 2 * rules.settle)) return verdict;
-  if (auto verdict = judge_failed(failed(is_abort), rules.cause)) return verdict;
+  if (auto verdict = judge_failed(gave_up, ranks.size(), 2 * rules.settle)) return verdict;
+  if (auto verdict = judge_failed(failed(is_abort), ranks.size(), rules.cause)) return verdict;
   if (auto verdict = judge_start(ranks)) return verdict;
   return judge_hang(ranks, rules);
 }

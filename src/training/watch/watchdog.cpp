@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <ctime>
 #include <exception>
@@ -48,7 +49,7 @@ constexpr milliseconds kJoinLimit{1000};
 constexpr double kSecondSpeaker = 1.5;
 
 // What a verdict leaves in files must not keep the job from ending.
-constexpr milliseconds kFileLimit{2000};
+constexpr milliseconds kClaimLimit{1000}, kFileLimit{2000};
 
 // Runs `work` in a thread of its own, and returns when it is done or has taken as long as `limit`.
 void run_for_at_most(milliseconds limit, std::function<void()> work) {
@@ -315,6 +316,13 @@ void Watchdog::pronounce(Verdict verdict, const std::vector<RankState>& states) 
   const std::filesystem::path file =
       options_.log_folder / fmt::format("hang-{}.txt", time_for_name());
   const bool dumps = verdict.reason != Verdict::Reason::kError;
+  // Ranks that have heard too little of each other may all take themselves for the lowest that is
+  // left, and one that was stopped while it was judged finds the others gone.
+  const auto another_was_first = std::make_shared<std::atomic<bool>>(false);
+  run_for_at_most(kClaimLimit, [claim = options_.claim, verdict, another_was_first] {
+    *another_was_first = !claim(verdict);
+  });
+  if (*another_was_first) return finish(found, verdict.exit_code, kGrace);
   if (dumps) verdict.text += fmt::format("\nwhat each rank did: {}", file.string());
   options_.tell(verdict);
   // What this needs is copied: a file system that hangs is left behind with it.

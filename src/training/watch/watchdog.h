@@ -30,6 +30,9 @@ struct WatchdogOptions {
   std::string id;                    // the same on all ranks of this start alone (launch_id())
   std::filesystem::path log_folder;  // RUN/logs
 
+  // Whether this rank is the first of this start to have one; of those that take themselves for the
+  // one to tell it, all others keep silent. From a thread of its own.
+  std::function<bool(const Verdict&)> claim = [](const Verdict&) { return true; };
   // Tells the verdict to the user, on one rank, before anything ends.
   std::function<void(const Verdict&)> tell;
   // Writes it to files, on the same rank and from a thread of its own: the file system may hang as

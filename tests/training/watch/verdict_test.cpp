@@ -42,8 +42,8 @@ TEST(Verdict, ADeadRankIsNamedWithItsPlace) {
   all[5].silent = 0.4;
   all[5].place = {Phase::kForward, 812, 3, 5000};
   expect_verdict(all, Reason::kLostRank, {5},
-                 {"rank 5 (n2, dp 2, tp 1) is gone: its process ended at step 812 in the forward "
-                  "pass of stage 3"});
+                 {"rank 5 (n2, dp 2, tp 1) is gone: its process ended without a word",
+                  "last heard of at step 812 in the forward pass of stage 3"});
   EXPECT_EQ(judge(all)->host, "n2");
   EXPECT_EQ(judge(all)->step, 812);
 }

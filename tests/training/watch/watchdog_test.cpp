@@ -152,7 +152,7 @@ TEST_F(Watched, AKilledRankIsNamed) {
   kill(child, SIGKILL);
   ASSERT_TRUE(comes([&] { return rank_0.told().has_value(); }));
   EXPECT_PART(*rank_0.told(), "rank 1 (");
-  EXPECT_PART(*rank_0.told(), "is gone: its process ended at step 7 in the forward pass");
+  EXPECT_PART(*rank_0.told(), "last heard of at step 7 in the forward pass");
   EXPECT_TRUE(comes([&] { return rank_0.ended() == 1; }));
 }
 
@@ -175,7 +175,7 @@ TEST_F(Watched, AKilledRank0IsNamedByTheLowestThatIsLeft) {
   ASSERT_TRUE(comes([&] { return rank_1.ended() && rank_2.ended(); }));
   ASSERT_TRUE(rank_1.told());
   EXPECT_PART(*rank_1.told(), "rank 0 (");
-  EXPECT_PART(*rank_1.told(), "is gone: its process ended at step 7 in the forward pass");
+  EXPECT_PART(*rank_1.told(), "last heard of at step 7 in the forward pass");
   EXPECT_FALSE(rank_2.told());
 }
 

@@ -104,7 +104,7 @@ TEST_F(WatchedRun, AKilledRankIsNamed) {
     ASSERT_TRUE(trains()) << text();
     kill(process_of(rank), SIGKILL);
     EXPECT_NE(wait_for(run), 0);
-    expect_one_error(rank, "is gone: its process ended at step ");
+    expect_one_error(rank, "is gone: its process ended without a word");
   }
 }
 
