@@ -321,7 +321,7 @@ case_ssh() {
   }
   start_over_ssh &
   starter=$!
-  until_true 120 reached ssh 50 || fail "it has not reached step 50: $(tail -n 5 "$work/ssh.log")"
+  until_true 300 reached ssh 50 || fail "it has not reached step 50: $(tail -n 5 "$work/ssh.log")"
   "$cluster" on "$a" pkill -TERM -o -f launch/mpirun.sh
   wait "$starter"
   code=$?
