@@ -75,7 +75,8 @@ case_preempt_grace() { make_room preempt_grace "g$slot"; }
 
 case_time_limit() {
   local job restarts
-  job=$(submit time_limit "--time=2 --signal=B:USR1@60" --set "training.steps=$long_steps")
+  # Slurm's signal may come up to a minute early, and the script asks a minute before the limit by itself.
+  job=$(submit time_limit "--time=2 --signal=B:USR1@30" --set "training.steps=$long_steps")
   at_step "$job" time_limit 1
   turn_ends "$job" time_limit
   same "steps lost" "$lost" 0
@@ -321,7 +322,7 @@ case_ssh() {
   }
   start_over_ssh &
   starter=$!
-  until_true 120 reached ssh 50 || fail "it has not reached step 50: $(tail -n 5 "$work/ssh.log")"
+  until_true 300 reached ssh 50 || fail "it has not reached step 50: $(tail -n 5 "$work/ssh.log")"
   "$cluster" on "$a" pkill -TERM -o -f launch/mpirun.sh
   wait "$starter"
   code=$?

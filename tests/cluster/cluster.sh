@@ -18,6 +18,7 @@
 # Each slot S has partitions of its own: bS; gS, where a preempted job has a minute of grace; uS, which preempts both.
 # So tests run side by side. CLUSTER_DIR (default /var/tmp/tessera-cluster) is what all nodes share, with the folders in
 # CLUSTER_FOLDERS; the rest of /tmp is a node's own. CLUSTER_USER (default tessera-test, made by `up`) owns the jobs.
+# CLUSTER_CPUS (default 64) is how many cores a node claims to have.
 set -euo pipefail
 dir=${CLUSTER_DIR:-/var/tmp/tessera-cluster}
 user=${CLUSTER_USER:-tessera-test}
@@ -114,7 +115,7 @@ MessageTimeout=20
 CONF
     for node in $(nodes); do
       # The weight orders them: jobs take the first two of a slot where they can.
-      echo "NodeName=$node NodeAddr=$(address_of "$node") CPUs=64 RealMemory=64000 Weight=${node#n} State=UNKNOWN"
+      echo "NodeName=$node NodeAddr=$(address_of "$node") CPUs=${CLUSTER_CPUS:-64} RealMemory=64000 Weight=${node#n} State=UNKNOWN"
     done
     for ((slot = 1; slot <= slots; slot++)); do
       last=$((slot * nodes_of_a_slot)) first=$((last - nodes_of_a_slot + 1))
@@ -244,7 +245,7 @@ case $command in
   unlimit) limit '' ;;
   down) down ;;
   *)
-    sed -n '2,23s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
+    sed -n '2,24s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
     exit 2
     ;;
 esac

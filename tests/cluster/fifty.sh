@@ -24,7 +24,8 @@ clean_up() {
 }
 trap clean_up EXIT
 trap 'exit 130' INT TERM
-"$cluster" up 1 || exit 1
+# Slurm lets four jobs run at a time, however many there are.
+CLUSTER_CPUS=6 "$cluster" up 1 || exit 1
 prepare 200
 results=$CLUSTER_DIR/results
 rm -rf "$results"
