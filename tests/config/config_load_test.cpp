@@ -278,7 +278,8 @@ TEST(Load, EveryKeyGoesToItsOwnMember) {
   size_t leaves = 0;
   for (const auto& [name, section] : base.items())
     leaves += section.is_object() ? section.size() : 1;
-  EXPECT_EQ(leaves, values.size() + 3);  // model.type, model.num_attention_heads, optimizer.groups
+  // Those are model.type, model.num_attention_heads, optimizer.groups and debug.inject.
+  EXPECT_EQ(leaves, values.size() + 4);
 }
 
 TEST(Load, AnOverrideWithACommentIsRefusedUnlessItIsQuoted) {
