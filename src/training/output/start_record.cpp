@@ -188,7 +188,8 @@ void StartRecord::tell(const std::exception& error) {
   Outcome outcome = outcome_of(kind_of(error));
   outcome.reason = "error";
   outcome.cause = error.what();
-  if (!sharing.shared || sharing.culprit == rank_) {
+  // A rank that is not to tell it, and is the first all the same, is the only one that has it.
+  if (!sharing.shared || sharing.culprit == rank_ || (!teller && sharing.culprit < 0)) {
     outcome.rank = rank_;
     outcome.host = host_name();
   } else if (sharing.culprit >= 0) {
