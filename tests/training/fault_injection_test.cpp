@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <sstream>
 
+#include "base/error.h"
 #include "base/process/host_name.h"
 #include "config/save.h"
 #include "support/folders.h"
