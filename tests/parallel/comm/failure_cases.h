@@ -58,10 +58,10 @@ inline void wrong_pair_case(Communicator& checked) {
 }
 
 // The last rank leaves a collective out: returns what the next one says, which for the last rank is
-// of another kind. `world` has a short time-out.
+// of another kind. The ranks have met before, however late one of them was.
 inline std::string left_out_case(Communicator& world) {
   const auto part = at::ones({8}, at::kFloat), all = at::ones({8 * world.size()}, at::kFloat);
-  world.barrier().wait();
+  meet_after_file_work(world);
   if (world.rank() == world.size() - 1)
     return error_of([&] { world.all_reduce(part, ReduceOp::kMax).wait(); });
   return error_of([&] { world.all_gather(all, part).wait(); });
@@ -70,6 +70,7 @@ inline std::string left_out_case(Communicator& world) {
 // The last rank gives another size, which its own memory allows.
 inline std::string other_size_case(Communicator& world) {
   const auto tensor = at::ones({world.rank() == world.size() - 1 ? 3000 : 6000}, at::kFloat);
+  meet_after_file_work(world);
   return error_of([&] { world.all_reduce(tensor, ReduceOp::kSum).wait(); });
 }
 

@@ -132,7 +132,7 @@ TEST(ThreadFailures, ALeftOutCollectiveIsNamed) {
       "[comm] tp: ranks disagree: rank 2 called all_reduce(max, Float, 8 elements) as collective "
       "#2; the others called all_gather(Float, 8 elements a slice) as collective #2; all",
       "[comm] tp: ranks disagree: rank 2 called all_reduce(sum, Float, 3000 elements) as "
-      "collective #1; the others called all_reduce(sum, Float, 6000 elements) as collective #1"};
+      "collective #2; the others called all_reduce(sum, Float, 6000 elements) as collective #2"};
   run_thread_ranks(3, [&](Communicator& world) {
     const auto tp = world.split(0, world.rank(), "tp");
     expect_contains(left_out_case(*tp), texts[0]);
