@@ -83,8 +83,8 @@ void on_crash(int signal) {
 
 void report_crashes() {
   prepare_stack_traces();
-  // For the report of an overflow, which leaves no room on the stack itself. Used to the very end of
-  // the process, so never freed.
+  // For the report of an overflow, which leaves no room on the stack itself. Used to the very end
+  // of the process, so never freed.
   static auto* const own_stack = new std::vector<char>(size_t{1} << 17);
   stack_t stack{};
   stack.ss_sp = own_stack->data();

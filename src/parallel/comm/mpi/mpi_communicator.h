@@ -34,9 +34,9 @@ class MpiRuntime {
   };
   NodePlace node_place() const;
 
-  // Whether a rank refuses to train because of an error that it found before MPI started. Collective
-  // over all ranks, before anything else: each gives its exit code, 0 if it found none. nullopt:
-  // nobody refuses; else the first rank that does.
+  // Whether a rank refuses to train because of an error that it found before MPI started.
+  // Collective over all ranks, before anything else: each gives its exit code, 0 if it found none.
+  // nullopt: nobody refuses; else the first rank that does.
   struct Refusal {
     int rank;
     int code;
