@@ -113,7 +113,8 @@ TEST(Doctor, ARunFolderOfEachRanksOwn) {
   const TempDir dir;
   const Result result = run_two(dir, "doctor --quick --run-dir run", "", "");
   EXPECT_EQ(result.exit_code, 1) << result.out << result.err;
-  EXPECT_HAS(result.out, "error  run folder: rank 1 does not see what rank 0 writes to ");
+  EXPECT_HAS(result.out, "run folder: rank 1 does not see what rank 0 writes to ");
+  EXPECT_HAS(result.out, ": 1 errors, ");
   EXPECT_HAS(result.out, "/b/run");
   EXPECT_HAS(result.out, "next: the run folder must be one that all ranks share");
   EXPECT_TRUE(std::filesystem::is_empty(dir / "a"));
