@@ -48,7 +48,7 @@ TEST_F(OutcomeRuns, EachStartSaysHowItEnded) {
   Result result = train("write *step-00000002.partial/rank-00001.safetensors EIO", 2);
   expect_outcome(result, 1, "failed", 2);
   EXPECT_EQ(outcome()["newest_checkpoint"], 1);
-  EXPECT_EQ(count(result.text, "error: "), 1) << result.text;
+  EXPECT_EQ(count(result.text, "\nerror: "), 1) << result.text;
   EXPECT_GE(outcome()["step"], 2) << "the save ran beside the next step";
   EXPECT_NE(outcome()["cause"].get<std::string>().find("rank-00001.safetensors"),
             std::string::npos);

@@ -44,6 +44,8 @@ class Hub {
   // the time since the hub began.
   std::vector<RankState>& states() { return states_; }
 
+  // Whether a rank has come or gone since the last heartbeat: the others should know soon.
+  bool has_news() const { return roster_changed_; }
   // To all ranks that are connected.
   void beat();
   void tell(const std::string& verdict, int exit_code);

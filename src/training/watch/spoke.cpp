@@ -61,8 +61,10 @@ void Spoke::connect(const std::function<bool()>& give_up) {
     std::rotate(meeting->addresses.rbegin(), meeting->addresses.rbegin() + 1,
                 meeting->addresses.rend());
   for (const std::string& address : meeting->addresses)
-    if (give_up() || greet(address, meeting->port, meeting->question, meeting->answer, give_up))
+    if (give_up() || greet(address, meeting->port, meeting->question, meeting->answer, give_up)) {
+      states_[0].host = meeting->host;
       return;
+    }
 }
 
 bool Spoke::greet(const std::string& address, int port, const std::string& question,

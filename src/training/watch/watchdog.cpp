@@ -250,7 +250,7 @@ void Watchdog::watch_as_hub(const RankState& own, bool beat) {
       state.key = "watchdog.start";
     }
   }
-  if (beat) hub_->beat();
+  if (beat || hub_->has_news()) hub_->beat();
   if (auto verdict = judge(states, rules())) pronounce(std::move(*verdict), states);
 }
 

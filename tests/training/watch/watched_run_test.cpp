@@ -116,7 +116,7 @@ TEST_F(WatchedRun, AStoppedRankIsNamed) {
     ASSERT_TRUE(trains()) << text();
     kill(process_of(rank), SIGSTOP);
     EXPECT_NE(wait_for(run), 0);
-    expect_one_error(rank, "is stopped: nothing was heard of it for 4 s");
+    expect_one_error(rank, "is stopped: nothing was heard of it for ");
     EXPECT_TRUE(has_dump());
   }
 }
