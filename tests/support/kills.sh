@@ -1,6 +1,7 @@
 # What the tests that kill programs at random moments have in common; sourced, not run. The test sets `wanted` (kills)
 # and `trial` (what it is at, for die()), then calls `begin_kills "$@"`.
 # shellcheck shell=bash
+# shellcheck disable=SC2034,SC2154  # `wanted` and `trial` are the test's
 
 # begin_kills TESSERA [--kills N] [--seed S]: sets `tessera`, `wanted`, `seed` and a `folder` that goes with the test.
 begin_kills() {
