@@ -316,6 +316,7 @@ void Watchdog::pronounce(Verdict verdict, const std::vector<RankState>& states) 
   const std::filesystem::path file =
       options_.log_folder / fmt::format("hang-{}.txt", time_for_name());
   const bool dumps = verdict.reason != Verdict::Reason::kError;
+  if (dumps) verdict.text += fmt::format("\nwhat each rank did: {}", file.string());
   // Ranks that have heard too little of each other may all take themselves for the lowest that is
   // left, and one that was stopped while it was judged finds the others gone.
   const auto another_was_first = std::make_shared<std::atomic<bool>>(false);
@@ -323,7 +324,6 @@ void Watchdog::pronounce(Verdict verdict, const std::vector<RankState>& states) 
     *another_was_first = !claim(verdict);
   });
   if (*another_was_first) return finish(found, verdict.exit_code, kGrace);
-  if (dumps) verdict.text += fmt::format("\nwhat each rank did: {}", file.string());
   options_.tell(verdict);
   // What this needs is copied: a file system that hangs is left behind with it.
   std::string dump = dumps ? found + "\n\n" + dump_text(states) + "\n" : "";
