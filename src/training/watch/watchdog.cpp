@@ -16,7 +16,6 @@
 
 #include "base/error.h"
 #include "base/files/files.h"
-#include "base/process/host_name.h"
 #include "base/process/start_thread.h"
 #include "training/watch/hub.h"
 #include "training/watch/launcher.h"
@@ -168,7 +167,7 @@ void Watchdog::open_channel() {
     const std::lock_guard lock(mutex_);
     joined_ = true;
   } else {
-    spoke_ = std::make_unique<Spoke>(options_.rank, options_.ranks, host_name(), file);
+    spoke_ = std::make_unique<Spoke>(options_.rank, options_.ranks, host_, file);
   }
 }
 
@@ -186,8 +185,9 @@ void Watchdog::work() {
       const double seconds =
           std::min(0.5, std::chrono::duration<double>(now - std::exchange(last, now)).count());
       since_beat += seconds;
+      // Due until it can be sent: a rank that is stopped before its first one could not be judged.
       const bool beat = since_beat >= kBeat;
-      if (beat) since_beat = 0.0;
+      if (beat && (hub_ || spoke_->joined())) since_beat = 0.0;
       if (hub_)
         hub_->count(seconds);
       else
@@ -212,6 +212,7 @@ void Watchdog::work() {
 RankState Watchdog::look(double seconds) {
   RankState own;
   own.rank = options_.rank;
+  own.host = host_;
   own.life = RankState::Life::kLive;
   own.place = place_.view();
   progress_.look(own.place, seconds);
@@ -229,9 +230,7 @@ RankState Watchdog::look(double seconds) {
 void Watchdog::watch_as_hub(const RankState& own, bool beat) {
   std::vector<RankState>& states = hub_->states();
   RankState& mine = states[0];
-  const std::string host = mine.host;
   mine = own;
-  mine.host = host;
   {
     const std::lock_guard lock(mutex_);
     if (told_) return;
@@ -263,10 +262,7 @@ VerdictRules Watchdog::rules() const {
 
 void Watchdog::watch_as_spoke(const RankState& own, bool beat) {
   std::vector<RankState>& states = spoke_->states();
-  RankState& mine = states[static_cast<size_t>(options_.rank)];
-  const std::string host = mine.host;
-  mine = own;
-  mine.host = host;
+  states[static_cast<size_t>(options_.rank)] = own;
   std::optional<Failure> failure;
   {
     const std::lock_guard lock(mutex_);
@@ -292,7 +288,8 @@ void Watchdog::watch_as_spoke(const RankState& own, bool beat) {
 }
 
 // The lowest rank that is left speaks; and if it ends nothing, the lowest that is left on another
-// host than rank 0's.
+// host than rank 0's. All others wait as long before they end: a launcher that sees one end wakes
+// rank 0, if that was stopped, which would then blame the one that has ended.
 bool Watchdog::speaks_for_rank_0() const {
   const auto lowest = [&](bool elsewhere) {
     const auto& states = spoke_->states();
@@ -303,12 +300,11 @@ bool Watchdog::speaks_for_rank_0() const {
     return -1;
   };
   if (lowest(false) == options_.rank) return true;
-  if (lowest(true) != options_.rank) return false;
   for (double waited = 0.0; waited < kSecondSpeaker; waited += kLook.count() * 1e-3) {
     if (options_.asked_to_stop() || closing()) return false;
     std::this_thread::sleep_for(kLook);
   }
-  return true;
+  return lowest(true) == options_.rank;
 }
 
 void Watchdog::pronounce(Verdict verdict, const std::vector<RankState>& states) {

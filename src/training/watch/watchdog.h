@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/process/host_name.h"
 #include "base/process/place.h"
 #include "config/watchdog_section.h"
 #include "parallel/comm/core/comm_record.h"
@@ -110,6 +111,7 @@ class Watchdog {
 
   const Place& place_;
   const WatchdogOptions options_;
+  const std::string host_ = host_name();
   const int exceptions_at_birth_;
 
   // Of the thread alone.

@@ -87,6 +87,8 @@ communication: {timeout: 100}
     EXPECT_NE(out.find(part), std::string::npos) << part << "\n" << out;
     const std::string log = read_small_file(folder_ / "run" / "logs" / "train.log", 1 << 22);
     EXPECT_NE(log.find(part), std::string::npos) << log;
+    const std::string outcome = read_small_file(folder_ / "run" / "logs" / "outcome.json", 1 << 16);
+    EXPECT_NE(outcome.find("\"rank\":" + std::to_string(rank) + ","), std::string::npos) << outcome;
   }
 
   bool has_dump() const {
